@@ -34,7 +34,7 @@ class ConvSizes:
 
     @property
     def table_bytes(self) -> int:
-        """Where the positions of a tile are: four ints each, then where their results go, and whether those are neighbours."""
+        """Where the positions of a tile are: four ints each, then where their results go, and four words on their neighbours."""
         return 4 * 4 * self.lanes + 8 * self.lanes + 64
 
     @property

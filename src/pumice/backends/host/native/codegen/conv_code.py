@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from pumice.backends.host.native.codegen.conv_products import HALF, WIDE, finished_value
-from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, call_named, define, pointer
+from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, define, pointer
 from pumice.backends.host.native.codegen.loops import first_lanes, load, loop, masked_load, splat, store
 
 _WORD, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _FLOATS, _INTS = ir.VectorType(_FLOAT, WIDE), ir.VectorType(_WORD, WIDE)
-_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
-@dataclass(frozen=True)
-class _EveryOther:
-    """Half a tile whose positions are two elements apart, if it `is_regular`: where the first is, and which are inside the source."""
-
-    is_regular: Any
-    first: Any
-    masks: tuple[Any, Any]
-
-    def values(self, builder: Any, source: Any) -> Any:
-        """Zeros where nothing is inside. The second load begins one element early, so that it ends with the last position."""
-        vector, quarter = ir.VectorType(_FLOAT, HALF), HALF // 2
-        at = builder.add(source, self.first)
-        pair = [
-            masked_load(builder, builder.add(at, _LONG(4 * skip)), vector, mask)
-            for skip, mask in zip((0, HALF - 1), self.masks, strict=True)
-        ]
-        order = [2 * i if i < quarter else HALF + 2 * (i - quarter) + 1 for i in range(HALF)]
-        return builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_WORD, HALF), order))
+# What neighbours a tile's positions have in the source, as their table says behind all else: none, the next element, or within each half
+# of the tile the next but one. Then come the places of the first position of both halves.
+ANYWHERE, NEXT, NEXT_BUT_ONE = range(3)
+_ORDER_AT = 4 * 4 * WIDE + 8 * WIDE + 8
 
 
-def _by_two(builder: Any, index: Any, inside: Any) -> list[_EveryOther]:
-    """Both halves of a tile's places."""
-    found, quarter = [], HALF // 2
+def _every_other(builder: Any, at: Any, masks: tuple[Any, Any]) -> Any:
+    """Half a tile of positions two elements apart, from two vectors of which those lanes are wanted that the masks have.
+
+    The second begins one element early, so that it ends with the last position.
+    """
+    vector, quarter = ir.VectorType(_FLOAT, HALF), HALF // 2
+    places = (at, builder.add(at, _LONG(4 * (HALF - 1))))
+    pair = [masked_load(builder, place, vector, mask) for place, mask in zip(places, masks, strict=True)]
+    order = [2 * i if i < quarter else HALF + 2 * (i - quarter) + 1 for i in range(HALF)]
+    return builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_WORD, HALF), order))
+
+
+def _halves(builder: Any, inside: Any) -> list[tuple[Any, tuple[Any, Any]]]:
+    """For each half of a tile whether nothing of it is inside the source, and the masks of its two vectors."""
+    found, quarter, bits = [], HALF // 2, ir.IntType(HALF)
     ints = ir.VectorType(_WORD, HALF)
     for begin in (0, HALF):
-        lanes = ir.Constant(ints, list(range(begin, begin + HALF)))
-        places, known = (builder.shuffle_vector(v, v, lanes) for v in (index, inside))
-        starts = builder.sub(places, ir.Constant(ints, [2 * i for i in range(HALF)]))
-        low, high = (
-            call_named(
-                builder, f"llvm.vector.reduce.{name}.v{HALF}i32", _WORD,
-                [builder.select(known, starts, ir.Constant(ints, [other] * HALF))],
-            )
-            for name, other in (("smin", _MOST), ("smax", _LEAST))
-        )  # fmt: skip
-        none = builder.icmp_signed(">", low, high)
-        first = builder.shl(builder.sext(builder.select(none, _WORD(0), low), _LONG), _LONG(2))
-        # The lanes that the two loads are wanted for: even ones of the first, odd ones of the second.
+        known = builder.shuffle_vector(inside, inside, ir.Constant(ints, list(range(begin, begin + HALF))))
         nothing = ir.Constant(known.type, [0] * HALF)
-        orders = ([i // 2 if i % 2 == 0 else HALF for i in range(HALF)], [quarter + i // 2 if i % 2 else HALF for i in range(HALF)])
-        masks = [builder.shuffle_vector(known, nothing, ir.Constant(ints, order)) for order in orders]
-        found.append(_EveryOther(builder.icmp_signed(">=", low, high), first, (masks[0], masks[1])))
+        evens = [i // 2 if i % 2 == 0 else HALF for i in range(HALF)]
+        odds = [quarter + i // 2 if i % 2 else HALF for i in range(HALF)]
+        first, second = (builder.shuffle_vector(known, nothing, ir.Constant(ints, order)) for order in (evens, odds))
+        found.append((builder.icmp_unsigned("==", builder.bitcast(known, bits), bits(0)), (first, second)))
     return found
 
 
@@ -70,87 +55,73 @@ def gather_columns(
 ) -> None:  # fmt: skip
     """One number of the windows at WIDE positions in so many channels: 0 where it is outside the source.
 
-    `table` has the image's first element and the three coordinates of each position. What neighbours in memory is read at once,
-    with a mask at borders; so is every other number of a row.
+    `table` has the image's first element and the three coordinates of each position, and what is above. What neighbours in memory is
+    read at once, with a mask at borders; so is every other number of a row.
     """
-    image, z, y, x = (load(builder, builder.add(table, _LONG(4 * WIDE * i)), _INTS) for i in range(4))
     places = []
     inside = None
-    for place, shift, size in ((z, shift_z, size_z), (y, shift_y, size_y), (x, shift_x, size_x)):
+    for axis, (shift, size) in enumerate(((shift_z, size_z), (shift_y, size_y), (shift_x, size_x))):
+        place = load(builder, builder.add(table, _LONG(4 * WIDE * (axis + 1))), _INTS)
         moved = builder.add(place, splat(builder, builder.trunc(shift, _WORD), _INTS))
         within = builder.icmp_unsigned("<", moved, splat(builder, builder.trunc(size, _WORD), _INTS))
         inside = within if inside is None else builder.and_(inside, within)
         places.append(moved)
-    wide_y, wide_x = (splat(builder, builder.trunc(s, _WORD), _INTS) for s in (size_y, size_x))
-    index = builder.add(builder.mul(builder.add(builder.mul(places[0], wide_y), places[1]), wide_x), places[2])
-    index = builder.add(index, image)
-    start = builder.sub(index, ir.Constant(_INTS, list(range(WIDE))))
-    ends = []
-    for name, other in (("smin", _MOST), ("smax", _LEAST)):
-        known = builder.select(inside, start, ir.Constant(_INTS, [other] * WIDE))
-        ends.append(call_named(builder, f"llvm.vector.reduce.{name}.v{WIDE}i32", _WORD, [known]))
-    low, high = ends
-    bits = ir.IntType(WIDE)
-    whole = builder.icmp_unsigned("==", builder.bitcast(inside, bits), bits(-1))
-    side = builder.icmp_signed(">=", low, high)
-    neighbours, borders, scattered, done = (builder.append_basic_block(n) for n in ("neighbours", "borders", "scattered", "done"))
-    near = builder.append_basic_block("near")
-    builder.cbranch(side, near, scattered)
+    kind, *firsts = (
+        builder.load(pointer(builder, builder.add(table, _LONG(_ORDER_AT + 8 * i)), _LONG)) for i in range(3)
+    )
+    further = builder.add(builder.mul(builder.add(builder.mul(shift_z, size_y), shift_y), size_x), shift_x)
+    known = builder.bitcast(inside, ir.IntType(WIDE))
+    nothing, whole = (builder.icmp_unsigned("==", known, known.type(value)) for value in (0, -1))
+    names = ("neighbours", "borders", "near", "strided", "distant", "anywhere", "done")
+    neighbours, borders, near, strided, distant, anywhere, done = (builder.append_basic_block(name) for name in names)
+
+    def place_of(first: Any, none: Any) -> Any:
+        """Where nothing is inside, an address that is there: to mask a fault takes some processors hundreds of cycles."""
+        at = builder.select(none, _LONG(0), builder.add(first, further))
+        return builder.add(source, builder.shl(at, _LONG(2)))
+
+    def copy(values: Callable[[Any], Any]) -> None:
+        def step(at: Any, place: Any) -> list[Any]:
+            values_at = values(at)
+            for i, value in enumerate(values_at):
+                store(builder, builder.add(place, _LONG(4 * i * WIDE // len(values_at))), value)
+            return [builder.add(at, channel), builder.add(place, pitch)]
+
+        loop(builder, channels, [_LONG(0), to], step)
+        builder.branch(done)
+
+    builder.cbranch(builder.icmp_signed("==", kind, _LONG(NEXT)), near, distant)
     builder.position_at_end(near)
-    # Where nothing is inside, an address that is there: to mask a fault takes some processors hundreds of cycles.
-    safe_low = builder.select(builder.icmp_signed(">", low, high), _WORD(0), low)
-    first = builder.add(source, builder.shl(builder.sext(safe_low, _LONG), _LONG(2)))
+    start = place_of(firsts[0], nothing)
     builder.cbranch(whole, neighbours, borders)
-
     builder.position_at_end(neighbours)
-
-    def copy(at: Any, place: Any) -> list[Any]:
-        store(builder, place, load(builder, at, _FLOATS))
-        return [builder.add(at, channel), builder.add(place, pitch)]
-
-    loop(builder, channels, [first, to], copy)
-    builder.branch(done)
-
+    copy(lambda at: [load(builder, builder.add(start, at), _FLOATS)])
     builder.position_at_end(borders)
-    zeros = ir.Constant(_FLOATS, None)
+    copy(lambda at: [masked_load(builder, builder.add(start, at), _FLOATS, inside)])
 
-    def copy_some(at: Any, place: Any) -> list[Any]:
-        store(builder, place, masked_load(builder, at, _FLOATS, inside))
-        return [builder.add(at, channel), builder.add(place, pitch)]
-
-    loop(builder, channels, [first, to], copy_some)
-    builder.branch(done)
-
-    builder.position_at_end(scattered)
-    halves = _by_two(builder, index, inside)
-    strided, anywhere = (builder.append_basic_block(n) for n in ("strided", "anywhere"))
-    builder.cbranch(builder.and_(*(half.is_regular for half in halves)), strided, anywhere)
-
+    builder.position_at_end(distant)
+    builder.cbranch(builder.icmp_signed("==", kind, _LONG(NEXT_BUT_ONE)), strided, anywhere)
     builder.position_at_end(strided)
-
-    def copy_strided(at: Any, place: Any) -> list[Any]:
-        for i, half in enumerate(halves):
-            store(builder, builder.add(place, _LONG(4 * HALF * i)), half.values(builder, at))
-        return [builder.add(at, channel), builder.add(place, pitch)]
-
-    loop(builder, channels, [source, to], copy_strided)
-    builder.branch(done)
+    pairs = [(place_of(first, none), masks) for first, (none, masks) in zip(firsts, _halves(builder, inside), strict=True)]
+    copy(lambda at: [_every_other(builder, builder.add(first, at), masks) for first, masks in pairs])
 
     builder.position_at_end(anywhere)
+    wide_y, wide_x = (splat(builder, builder.trunc(s, _WORD), _INTS) for s in (size_y, size_x))
+    index = builder.add(builder.mul(builder.add(builder.mul(places[0], wide_y), places[1]), wide_x), places[2])
+    index = builder.add(index, load(builder, table, _INTS))
     # What is outside reads the first element, which is there, and becomes 0 afterwards.
     safe = builder.select(inside, index, ir.Constant(_INTS, [0] * WIDE))
     offsets = [builder.shl(builder.sext(builder.extract_element(safe, _WORD(i)), _LONG), _LONG(2)) for i in range(WIDE)]
 
-    def collect(at: Any, place: Any) -> list[Any]:
+    def collect(at: Any) -> list[Any]:
         found = ir.Constant(_FLOATS, ir.Undefined)
+        begin = builder.add(source, at)
         for i, offset in enumerate(offsets):
-            one = builder.load(pointer(builder, builder.add(at, offset), _FLOAT))
+            one = builder.load(pointer(builder, builder.add(begin, offset), _FLOAT))
             found = builder.insert_element(found, one, _WORD(i))
-        store(builder, place, builder.select(inside, found, zeros))
-        return [builder.add(at, channel), builder.add(place, pitch)]
+        return [builder.select(inside, found, ir.Constant(_FLOATS, None))]
 
-    loop(builder, channels, [source, to], collect)
-    builder.branch(done)
+    copy(collect)
     builder.position_at_end(done)
 
 

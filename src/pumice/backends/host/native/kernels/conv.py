@@ -13,8 +13,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from pumice.backends.host.native.codegen.conv_code import gather_columns
-from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE
+from pumice.backends.host.native.codegen.conv_code import ANYWHERE, NEXT, NEXT_BUT_ONE, gather_columns
+from pumice.backends.host.native.codegen.conv_products import HALF, ROWS, SIZES, WIDE
 from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float, set_int, set_long
 from pumice.backends.host.native.kernels.conv_products import multiply, store_product
 from pumice.backends.host.native.kernels.work import give_work, take_work
@@ -124,39 +124,60 @@ def conv_weights_f32(job: int, first: int, last: int) -> None:
 
 @_inlined
 def find_places(job: int, tile: int, table: int) -> None:
-    """Fills a tile's table: where its positions are in the source, and where their results go."""
-    counts = long_at(job + COUNT_Z), long_at(job + COUNT_Y), long_at(job + COUNT_X)
-    total, begin = positions_of(job), tile * WIDE
-    x = begin % counts[2]
-    y = begin // counts[2] % counts[1]
-    z = begin // (counts[2] * counts[1]) % counts[0]
-    n = begin // (counts[2] * counts[1] * counts[0])
+    """Fills a tile's table: where its positions are in the source, where their results go, and which neighbours both have."""
+    # Read once: what is stored below could be anywhere, for all that the compiler knows.
+    count_z, count_y, count_x = long_at(job + COUNT_Z), long_at(job + COUNT_Y), long_at(job + COUNT_X)
+    step_z, step_y, step_x = long_at(job + STEP_Z), long_at(job + STEP_Y), long_at(job + STEP_X)
+    size_y, size_x, image = long_at(job + SIZE_Y), long_at(job + SIZE_X), long_at(job + SOURCE_IMAGE)
+    out_image, out_z, out_y, out_x = long_at(job + OUT_IMAGE), long_at(job + OUT_Z), long_at(job + OUT_Y), long_at(job + OUT_X)
+    begin = tile * WIDE
+    here = min(WIDE, positions_of(job) - begin)
+    x = begin % count_x
+    y = begin // count_x % count_y
+    z = begin // (count_x * count_y) % count_z
+    n = begin // (count_x * count_y * count_z)
     results = table + 4 * 4 * WIDE
-    neighbours = 1
-    for i in range(WIDE):
-        if begin + i < total:
-            set_int(table + 4 * i, n * long_at(job + SOURCE_IMAGE))
-            set_int(table + 4 * (WIDE + i), z * long_at(job + STEP_Z))
-            set_int(table + 4 * (2 * WIDE + i), y * long_at(job + STEP_Y))
-            set_int(table + 4 * (3 * WIDE + i), x * long_at(job + STEP_X))
-            at = n * long_at(job + OUT_IMAGE) + z * long_at(job + OUT_Z) + y * long_at(job + OUT_Y) + x * long_at(job + OUT_X)
+    neighbours, order, by_two, first, half, start = 1, NEXT, True, 0, 0, 0
+    i = 0
+    while i < here:
+        # A row of positions.
+        row = n * image + (z * step_z * size_y + y * step_y) * size_x
+        at = n * out_image + z * out_z + y * out_y + x * out_x
+        for _ in range(min(here - i, count_x - x)):
+            place = row + x * step_x
+            set_int(table + 4 * i, n * image)
+            set_int(table + 4 * (WIDE + i), z * step_z)
+            set_int(table + 4 * (2 * WIDE + i), y * step_y)
+            set_int(table + 4 * (3 * WIDE + i), x * step_x)
             set_long(results + 8 * i, at)
-            if at != long_at(results) + 4 * i:
+            if i == 0:
+                first, start = place, at
+            if i == HALF:
+                half = place
+            if place != first + i:
+                order = ANYWHERE
+            if place != (first + 2 * i if i < HALF else half + 2 * (i - HALF)):
+                by_two = False
+            if at != start + 4 * i:
                 neighbours = 0
-        else:
-            set_int(table + 4 * i, 0)
-            set_int(table + 4 * (WIDE + i), _OUTSIDE)
-        x += 1
-        if x == counts[2]:
-            x = 0
-            y += 1
-            if y == counts[1]:
-                y = 0
-                z += 1
-                if z == counts[0]:
-                    z = 0
-                    n += 1
+            i += 1
+            x += 1
+            at += out_x
+        x = 0
+        y += 1
+        if y == count_y:
+            y = 0
+            z += 1
+            if z == count_z:
+                z = 0
+                n += 1
+    for i in range(here, WIDE):
+        set_int(table + 4 * i, 0)
+        set_int(table + 4 * (WIDE + i), _OUTSIDE)
     set_long(results + 8 * WIDE, neighbours)
+    set_long(results + 8 * WIDE + 8, NEXT_BUT_ONE if order == ANYWHERE and by_two else order)
+    set_long(results + 8 * WIDE + 16, first)
+    set_long(results + 8 * WIDE + 24, half)
 
 
 @_inlined
