@@ -20,6 +20,7 @@ from pumice.backends.host.native.codegen.lanes import (
     copy_bytes,
     define,
     f16_at,
+    fetch_for_reading,
     fetch_for_writing,
     float_at,
     load_bf16,
@@ -69,6 +70,9 @@ from pumice.backends.host.native.sizes import (
 ) = (8 * i for i in range(16))
 
 SQUARE = 16
+# Bytes between the columns that are multiplied and those that are asked for: packed ones come from memory, and processors look no
+# further ahead than a page.
+_AHEAD = 4096
 # Tiles that are in cache at a time: 576 KiB of a packed operand.
 _TILES = 12
 
@@ -101,6 +105,8 @@ def _multiplier(rows: int) -> Any:
         for step in range(2):
             weights = builder.load(pointer(builder, builder.add(to, _LONG(step * VECTOR_BYTES)), vector))
             weights.align = 64
+            for line in range(0, VECTOR_BYTES, 64):
+                fetch_for_reading(builder, builder.add(to, _LONG(step * VECTOR_BYTES + line + _AHEAD)))
             for r in range(rows):
                 x = builder.load(pointer(builder, builder.add(at, _LONG(step * SLAB_PITCH + 4 * r)), _FLOAT))
                 product = builder.fmul(weights, spread(builder, x, vector), flags=FUSED)
