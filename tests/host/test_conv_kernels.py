@@ -9,8 +9,8 @@ import pytest
 
 import pumice as pm
 from pumice.backends.host.native import convolution, jit
-from pumice.backends.host.native.conv_sizes import conv_sizes
 from pumice.backends.host.native.conv_shapes import ConvShape, Finish
+from pumice.backends.host.native.conv_sizes import conv_sizes
 from pumice.ir.ops.conv import conv_counts
 from pumice.ir.registry import get_op
 
@@ -94,7 +94,16 @@ def test_forward_and_both_gradients(kernels: jit.Kernels, name: str) -> None:
     case.check(dw, "conv_grad_weight", [case.x, case.grad], kernel=case.w.shape[2:])
 
 
-FINISHED = ["borders", "whole tiles", "depthwise", "depthwise, long rows", "depthwise, 3x3, long rows", "depthwise, long rows, stride", "1x1", "7x7 positions"]
+FINISHED = [
+    "borders",
+    "whole tiles",
+    "depthwise",
+    "depthwise, long rows",
+    "depthwise, 3x3, long rows",
+    "depthwise, long rows, stride",
+    "1x1",
+    "7x7 positions",
+]
 
 
 @pytest.mark.parametrize("name", [*FINISHED, "1x1, 7x7 positions", "odd channels in groups"])

@@ -1,4 +1,4 @@
-"""3x3 convolutions by Winograd's method, and routines that finish their results, against the op's own meaning and error bounds."""
+"""3x3 convolutions by Winograd's method, and results finished as they are stored, against the op's meaning and error bounds."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_what_follows_a_convolution_is_done_as_it_stores(name: str, size: int) -
     for w in (params["w"], -params["w"]):
         compiled.set_params({"w": w}, partial=True)
         given = {**params, "w": w}
-        expected = pm.interpret(lambda *a: net(dict(zip(given, a, strict=False)), a[-1]), *given.values(), x)
+        expected = pm.interpret(lambda *a: net(dict(zip(params, a, strict=False)), a[-1]), *given.values(), x)
         np.testing.assert_allclose(compiled(x=x), expected, rtol=2e-5, atol=2e-5)
 
 

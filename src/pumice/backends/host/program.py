@@ -28,8 +28,8 @@ from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
 
 # Linked ranges that a program keeps: their borders repeat once a pacer has found its sizes.
 _RANGES = 256
-# Inputs and outputs up to this size, images among them, are copied: compiled calls know arrays by their place in memory.
-_SMALL = 1 << 20
+# Outputs and inputs up to these sizes, images among them, are copied: compiled calls know arrays by their place in memory.
+_SMALL, _SMALL_INPUT = 1 << 16, 1 << 20
 
 
 def storage_shape(type: TensorType) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class Program:
         self._used = 0
         self._inputs = [(name, self.slot(node), node, *self._storage(node)) for name, node in layout.inputs.items()]
         for _, slot, node, shape, dtype in self._inputs:
-            if self.is_small(node):
+            if self.is_small(node, _SMALL_INPUT):
                 self.slots[slot] = np.empty(shape, dtype)
         views = [(self.slot(v), self.slot(source), v, source) for v, source in layout.input_views]
         for view in views:
@@ -283,10 +283,10 @@ class Program:
             self._forms[id(found)] = found
         return found
 
-    def is_small(self, node: int) -> bool:
+    def is_small(self, node: int, most: int = _SMALL) -> bool:
         """Whether a value is so small that its array is kept: inputs and outputs are copied, and have the same in every run."""
         type = self.type(node)
-        return not type.dtype.is_quant and type.dtype.nbytes(numel(type.static_shape)) <= _SMALL
+        return not type.dtype.is_quant and type.dtype.nbytes(numel(type.static_shape)) <= most
 
     def _set_view(self, slot: int, source: int, node: int, of: int) -> None:
         """Gives a value in the memory of an input its array."""

@@ -71,7 +71,8 @@ class Kernels:
         table = np.zeros((len(tasks), RECORD), np.int64)
         at, threads = jobs.ctypes.data, self._pool.workers + 1
         for record, t in zip(table, tasks):
-            # Not shared, a task has no chunks; shared, a few for each thread, rather more, so that no thread waits long for the last one.
+            # Not shared, a task has no chunks; shared, a few for each thread, rather more, so that no thread waits long for the
+            # last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
             looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)

@@ -13,8 +13,8 @@ from pumice.ir.registry import Array
 _MATRICES, _MATRIX_GAP, _MOST_MATRICES = 16, 128, 1 << 19
 # Parts of a task from which on no thread waits long for another, and channels that are transformed together.
 _ENOUGH_PARTS, _SOME_CHANNELS = 12, 8
-# Channels and outputs of a group, and tiles, from which on the transforms cost less than they save. Of fewer tiles it is the weights, 16
-# numbers in place of 9, that are waited for.
+# Channels and outputs of a group, and tiles, from which on the transforms cost less than they save. Of fewer tiles it is the
+# weights, 16 numbers in place of 9, that are waited for.
 _LEAST_CHANNELS, _LEAST_TILES = 16, 48
 # Multiplications in the time that packing a number takes.
 _PACKING = 16
@@ -33,9 +33,7 @@ def is_better(s: ConvShape) -> bool:
     return down * across >= _LEAST_TILES
 
 
-def forward(
-    s: ConvShape, sizes: ConvSizes, x: Array, w: Array, finish: Finish, out: Array, copies: Copies
-) -> list[Task] | None:
+def forward(s: ConvShape, sizes: ConvSizes, x: Array, w: Array, finish: Finish, out: Array, copies: Copies) -> list[Task] | None:
     """As convolution.forward, for weights that stay; None if there is no room for them."""
     slabs, packed = sizes.slabs(s.m), 4 * s.groups * sizes.slabs(s.m) * _MATRICES * s.c * sizes.rows
     pitch, down = -(-s.counts[1] // 2) + 1, -(-s.counts[0] // 2)

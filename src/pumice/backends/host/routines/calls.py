@@ -82,13 +82,13 @@ class HostRoutine:
     Of an op with several results, `out` is a tuple: an array in the compute dtype of each result, or None for one that is not
     wanted, unless `needs_all` asks for memory for every one.
 
-    `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
-    the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
-    faster that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a
-    whole. `keeping` makes the same tasks where the operand number `kept`, the last unless told, stays as it is between runs.
-    `stored`: results are written in the dtypes that they are stored in. `ending(scales, low, high)` gives a routine with three more
-    operands, each of which may be None: a factor and a summand of each channel, the first two if it `scales`, then a tensor to add; its
-    results are kept between the limits. None: it cannot do that.
+    `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of the
+    first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much faster
+    that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a whole.
+    `keeping` makes the same tasks where the operand number `kept`, the last unless told, stays as it is between runs. `stored`:
+    results are written in the dtypes that they are stored in. `ending(scales, low, high)` gives a routine with three more
+    operands, each of which may be None: a factor and a summand of each channel, the first two if it `scales`, then a tensor to
+    add; its results are kept between the limits. None: it cannot do that.
     """
 
     run: Callable[[list[Any], Any], Any]

@@ -1,7 +1,7 @@
 """Regions that only scale, move, add to and limit a routine's result, so that the routine can do it as it stores.
 
-Inference of batch norm is such a region, with an activation and a residual connection behind it: the result times one number of each
-channel plus another, plus a tensor of the same shape, between two limits.
+Inference of batch norm is such a region, with an activation and a residual connection behind it: the result times one number of
+each channel plus another, plus a tensor of the same shape, between two limits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _combine(op: str, a: Factor | None, b: Factor | None) -> Factor | None:
 
 
 @dataclass(frozen=True)
-class Linear:
+class ScaledSum:
     """The sum of full tensors, each times a factor, plus a factor, between limits; no factor is 1 or 0."""
 
     terms: Mapping[Name, Factor | None]
@@ -53,29 +53,29 @@ class Linear:
         return self.low != -inf or self.high != inf
 
 
-def _add(a: Linear, b: Linear) -> Linear | None:
+def _add(a: ScaledSum, b: ScaledSum) -> ScaledSum | None:
     if a.is_limited or b.is_limited or a.terms.keys() & b.terms.keys():
         return None
-    return Linear({**a.terms, **b.terms}, _combine("add", a.shift, b.shift))
+    return ScaledSum({**a.terms, **b.terms}, _combine("add", a.shift, b.shift))
 
 
-def _subtract(a: Linear, b: Linear) -> Linear | None:
+def _subtract(a: ScaledSum, b: ScaledSum) -> ScaledSum | None:
     if a.is_limited or b.is_limited or b.terms or b.shift is None:
         return None
     return replace(a, shift=Factor("neg", (b.shift,)) if a.shift is None else Factor("sub", (a.shift, b.shift)))
 
 
-def _multiply(a: Linear, b: Linear) -> Linear | None:
+def _multiply(a: ScaledSum, b: ScaledSum) -> ScaledSum | None:
     if a.terms and b.terms:
         return None
     a, b = (a, b) if a.terms else (b, a)
     if a.is_limited or b.shift is None:
         return None
     shift = None if a.shift is None else Factor("mul", (a.shift, b.shift))
-    return Linear({name: _combine("mul", scale, b.shift) for name, scale in a.terms.items()}, shift)
+    return ScaledSum({name: _combine("mul", scale, b.shift) for name, scale in a.terms.items()}, shift)
 
 
-def _limit(a: Linear, low: float | None, high: float | None) -> Linear | None:
+def _limit(a: ScaledSum, low: float | None, high: float | None) -> ScaledSum | None:
     """Limits inside limits; a lower one above an upper one would depend on the order."""
     below, above = -inf if low is None else low, inf if high is None else high
     if below > a.high or above < a.low or below > above:
@@ -83,7 +83,7 @@ def _limit(a: Linear, low: float | None, high: float | None) -> Linear | None:
     return replace(a, low=max(a.low, below), high=min(a.high, above))
 
 
-_TWO: dict[str, Callable[[Linear, Linear], Linear | None]] = {"add": _add, "sub": _subtract, "mul": _multiply}
+_TWO: dict[str, Callable[[ScaledSum, ScaledSum], ScaledSum | None]] = {"add": _add, "sub": _subtract, "mul": _multiply}
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ def ending_of(region: Region, result: Name) -> Ending | None:
     leaves = {leaf.name: leaf for leaf in region.leaves}
     if any(leaf.dtype != _F32 for leaf in region.leaves):
         return None
-    values: dict[Name, Linear] = {}
+    values: dict[Name, ScaledSum] = {}
     for leaf in region.leaves:
         if leaf.shape == region.shape:
-            values[leaf.name] = Linear({leaf.name: None})
+            values[leaf.name] = ScaledSum({leaf.name: None})
         elif _is_of_channels(leaf.shape, region.shape):
-            values[leaf.name] = Linear({}, Factor("leaf", leaf=leaf.name))
+            values[leaf.name] = ScaledSum({}, Factor("leaf", leaf=leaf.name))
         else:
             return None
     for i in region.instructions:

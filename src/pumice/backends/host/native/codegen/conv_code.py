@@ -16,8 +16,8 @@ _WORD, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _FLOATS, _INTS = ir.VectorType(_FLOAT, WIDE), ir.VectorType(_WORD, WIDE)
 
 
-# What neighbours a tile's positions have in the source, as their table says behind all else: none, the next element, or within each half
-# of the tile the next but one. Then come the places of the first position of both halves.
+# What neighbours a tile's positions have in the source, as their table says behind all else: none, the next element, or within
+# each half of the tile the next but one. Then come the places of the first position of both halves.
 ANYWHERE, NEXT, NEXT_BUT_ONE = range(3)
 _ORDER_AT = 4 * 4 * WIDE + 8 * WIDE + 8
 
@@ -34,7 +34,7 @@ def _every_other(builder: Any, at: Any, masks: tuple[Any, Any]) -> Any:
     return builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_WORD, HALF), order))
 
 
-def _halves(builder: Any, inside: Any) -> list[tuple[Any, tuple[Any, Any]]]:
+def _half_tiles(builder: Any, inside: Any) -> list[tuple[Any, tuple[Any, Any]]]:
     """For each half of a tile whether nothing of it is inside the source, and the masks of its two vectors."""
     found, quarter, bits = [], HALF // 2, ir.IntType(HALF)
     ints = ir.VectorType(_WORD, HALF)
@@ -55,8 +55,8 @@ def gather_columns(
 ) -> None:  # fmt: skip
     """One number of the windows at WIDE positions in so many channels: 0 where it is outside the source.
 
-    `table` has the image's first element and the three coordinates of each position, and what is above. What neighbours in memory is
-    read at once, with a mask at borders; so is every other number of a row.
+    `table` has the image's first element and the three coordinates of each position, and what is above. What neighbours in memory
+    is read at once, with a mask at borders; so is every other number of a row.
     """
     places = []
     inside = None
@@ -66,9 +66,7 @@ def gather_columns(
         within = builder.icmp_unsigned("<", moved, splat(builder, builder.trunc(size, _WORD), _INTS))
         inside = within if inside is None else builder.and_(inside, within)
         places.append(moved)
-    kind, *firsts = (
-        builder.load(pointer(builder, builder.add(table, _LONG(_ORDER_AT + 8 * i)), _LONG)) for i in range(3)
-    )
+    kind, *firsts = (builder.load(pointer(builder, builder.add(table, _LONG(_ORDER_AT + 8 * i)), _LONG)) for i in range(3))
     further = builder.add(builder.mul(builder.add(builder.mul(shift_z, size_y), shift_y), size_x), shift_x)
     known = builder.bitcast(inside, ir.IntType(WIDE))
     nothing, whole = (builder.icmp_unsigned("==", known, known.type(value)) for value in (0, -1))
@@ -102,7 +100,7 @@ def gather_columns(
     builder.position_at_end(distant)
     builder.cbranch(builder.icmp_signed("==", kind, _LONG(NEXT_BUT_ONE)), strided, anywhere)
     builder.position_at_end(strided)
-    pairs = [(place_of(first, none), masks) for first, (none, masks) in zip(firsts, _halves(builder, inside), strict=True)]
+    pairs = [(place_of(first, none), masks) for first, (none, masks) in zip(firsts, _half_tiles(builder, inside), strict=True)]
     copy(lambda at: [_every_other(builder, builder.add(first, at), masks) for first, masks in pairs])
 
     builder.position_at_end(anywhere)

@@ -16,8 +16,8 @@ from pumice.backends.host.native.conv_sizes import conv_sizes
 SIZES = conv_sizes(LEVEL.is_wide)
 ROWS, WIDE = SIZES.rows, SIZES.lanes
 _LONG, _FLOAT = ir.IntType(64), ir.FloatType()
-# Bytes between the weights that are multiplied and those that are asked for: they come from memory, and processors look no further
-# ahead than a page.
+# Bytes between the weights that are multiplied and those that are asked for: they come from memory, and processors look no
+# further ahead than a page.
 _AHEAD = 3072
 
 
@@ -36,7 +36,7 @@ def _float_at(builder: Any, at: Any) -> Any:
     return builder.load(pointer(builder, at, _FLOAT))
 
 
-class _Sums:
+class _TileSums:
     """The sums of `rows` slab rows and `width` positions in registers: slab [count, ROWS] transposed times tile [count, WIDE]."""
 
     def __init__(self, builder: Any, rows: int, width: int) -> None:
@@ -79,7 +79,7 @@ def _multiplier(rows: int, width: int) -> Any:
     @define(types.void, ADDRESS, ADDRESS, types.intp, ADDRESS, types.intp, types.boolean)
     def multiply(builder: Any, slab: Any, tile: Any, count: Any, out: Any, out_row: Any, more: Any) -> None:
         places = [builder.add(out, builder.mul(out_row, _LONG(r))) for r in range(rows)]
-        sums = _Sums(builder, rows, width)
+        sums = _TileSums(builder, rows, width)
         for place, total in zip(places, sums.add(slab, tile, count, sums.begin(places, more)), strict=True):
             store(builder, place, total)
 
@@ -101,7 +101,7 @@ def _finisher(rows: int) -> Any:
             # What is there, or the place for what will be, is on its way while the loop runs.
             for at in range(0, 4 * WIDE, 64):
                 fetch_for_writing(builder, builder.add(place, _LONG(at)))
-        registers = _Sums(builder, rows, WIDE)
+        registers = _TileSums(builder, rows, WIDE)
         sums = registers.add(slab, tile, count, registers.begin(places, more))
         beside, alone, end = (builder.append_basic_block(name) for name in ("beside", "alone", "end"))
         builder.cbranch(builder.icmp_signed("!=", other, _LONG(0)), beside, alone)
@@ -139,7 +139,9 @@ def multiply_one(builder: Any, slab: Any, tile: Any, count: Any, out: Any, out_r
         def body(at: Any, place: Any, *totals: Any) -> list[Any]:
             found = list(totals)
             for i in range(step):
-                found[i] = add(builder.add(at, _LONG(i * SIZES.slab_bytes)), builder.add(place, _LONG(i * SIZES.tile_bytes)), found[i])
+                found[i] = add(
+                    builder.add(at, _LONG(i * SIZES.slab_bytes)), builder.add(place, _LONG(i * SIZES.tile_bytes)), found[i]
+                )
             moved = [builder.add(at, _LONG(step * SIZES.slab_bytes)), builder.add(place, _LONG(step * SIZES.tile_bytes))]
             return [*moved, *found]
 
@@ -162,8 +164,8 @@ def finish_rows(
 ) -> None:  # fmt: skip
     """Rows of a block [rows, WIDE], the first `width` of each, to their places, `out_row` bytes apart.
 
-    They are added to what is there if there is `more`. If that `ends` the sum, a row is multiplied with its number at `scale`, plus that at
-    `shift`, plus what is at `other`, which is 0 or has the places' strides, and is kept between two limits.
+    They are added to what is there if there is `more`. If that `ends` the sum, a row is multiplied with its number at `scale`,
+    plus that at `shift`, plus what is at `other`, which is 0 or has the places' strides, and is kept between two limits.
     """
     has_other = builder.and_(ends, builder.icmp_signed("!=", other, _LONG(0)))
     readable = builder.select(has_other, other, out)
@@ -181,12 +183,13 @@ def finish_rows(
                 return masked_load(builder, at, vector, builder.and_(mask, lane_flags))
             return builder.select(lane_flags, load(builder, at, vector), zeros)
 
-        numbers = []
-        for at, none in zip((scale, shift), neutral, strict=False):
+        def number(at: Any, none: Any) -> Any:
             there = _float_at(builder, builder.select(ends, builder.add(at, builder.mul(r, _LONG(4))), source))
-            numbers.append(builder.select(ends, there, none))
+            return builder.select(ends, there, none)
+
+        factor, move = number(scale, neutral[0]), number(shift, neutral[1])
         value = builder.fadd(load(builder, source, vector), wanted(to, more))
-        value = finished_value(builder, value, *numbers, wanted(beside, has_other), *limits)
+        value = finished_value(builder, value, factor, move, wanted(beside, has_other), limits[0], limits[1])
         if mask is None:
             store(builder, to, value)
         else:

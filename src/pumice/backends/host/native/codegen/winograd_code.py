@@ -1,7 +1,7 @@
 """LLVM code of Winograd's transforms for 2x2 results of a 3x3 convolution: of the source, and back.
 
-Only results whose own window has a number depend on it, in every step; with more results at a time that would not be so, and errors
-would grow with what stands beside a window.
+Only results whose own window has a number depend on it, in every step; with more results at a time that would not be so, and
+errors would grow with what stands beside a window.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _columns(rows: list[list[Any]]) -> list[list[Any]]:
 def spread_tiles(builder: Any, source: Any, plane: Any, row: Any, to: Any, step: Any) -> None:
     """The 16 numbers of each of WIDE tiles as those that are multiplied, `step` bytes apart.
 
-    There are four planes, `plane` bytes apart: of even rows the even and the odd columns, then of odd rows. A tile is an element of the
-    first; its neighbours are `row` bytes and an element further.
+    There are four planes, `plane` bytes apart: of even rows the even and the odd columns, then of odd rows. A tile is an element
+    of the first; its neighbours are `row` bytes and an element further.
     """
     for half in range(WIDE // HALF):
         begin = builder.add(source, _LONG(4 * HALF * half))

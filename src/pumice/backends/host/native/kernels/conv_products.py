@@ -19,8 +19,8 @@ from pumice.backends.host.native.codegen.conv_products import (
 )
 from pumice.backends.host.native.codegen.lanes import float_at, long_at
 
-# The words that say how results are finished: of each output a factor and what is added, both in memory; what else is added, or 0;
-# limits.
+# The words that say how results are finished: of each output a factor and what is added, both in memory; what else is added, or
+# 0; limits.
 SCALE, SHIFT, OTHER, LOW, HIGH = (8 * i for i in range(5))
 TILE_BYTES = SIZES.tile_bytes
 _HAS_ONE = SIZES.masks
@@ -89,7 +89,8 @@ def store_product(
 ) -> None:  # fmt: skip
     """The same for results that are neighbours, any number of them, which are finished if that `ends` their sums.
 
-    `finish` has the words above, `channel` is the number of the first row and `other` the place in OTHER; `block` is memory for a tile.
+    `finish` has the words above, `channel` is the number of the first row and `other` the place in OTHER; `block` is memory for a
+    tile.
     """
     scale, shift = long_at(finish + SCALE) + 4 * channel, long_at(finish + SHIFT) + 4 * channel
     low, high = float_at(finish + LOW), float_at(finish + HIGH)

@@ -1,8 +1,9 @@
 """Numba kernels of 3x3 convolutions by Winograd's method: 16 multiplications for four results, in place of 36.
 
-A part has some tiles of 2x2 results of an image and some slabs of outputs. Each channel's rows are copied with their padding, split into
-even and odd ones both ways, so that a tile's 16 numbers are neighbours of those of the next tile; a row of tiles has one more than are
-needed. They become 16 matrices, each multiplied with its own of the weights as in conv.py, whose sums become results.
+A part has some tiles of 2x2 results of an image and some slabs of outputs. Each channel's rows are copied with their padding,
+split into even and odd ones both ways, so that a tile's 16 numbers are neighbours of those of the next tile; a row of tiles has
+one more than are needed. They become 16 matrices, each multiplied with its own of the weights as in conv.py, whose sums become
+results.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pumice.backends.host.native.codegen.winograd_code import collect_tiles, spr
 from pumice.backends.host.native.kernels.conv_products import multiply
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
-# The words of a task: channels and outputs are those of a group. A part has PART_BLOCKS blocks of WIDE tiles and PART_SLABS slabs; it makes
-# their matrices, or finds those of all blocks in memory if they are GATHERED, by parts of that many channels. PITCH is the tiles of a row
-# with the one more, and PLANE_BYTES what the rows that are copied at once take, split. SCALE to HIGH are as in conv_products.py.
+# The words of a task: channels and outputs are those of a group. A part has PART_BLOCKS blocks of WIDE tiles and PART_SLABS
+# slabs; it makes their matrices, or finds those of all blocks in memory if they are GATHERED, by parts of that many channels.
+# PITCH is the tiles of a row with the one more, and PLANE_BYTES what the rows that are copied at once take, split. SCALE to HIGH
+# are as in conv_products.py.
 (
     SOURCE,
     WEIGHTS,
@@ -187,7 +189,12 @@ def winograd_matrices_f32(job: int, first: int, last: int) -> None:
 
 def winograd_f32(job: int, first: int, last: int) -> None:
     """A part is some blocks of an image and some slabs of outputs of a group."""
-    channels, outputs, many, gathered = long_at(job + CHANNELS), long_at(job + OUTPUTS), long_at(job + PART_BLOCKS), long_at(job + GATHERED)
+    channels, outputs, many, gathered = (
+        long_at(job + CHANNELS),
+        long_at(job + OUTPUTS),
+        long_at(job + PART_BLOCKS),
+        long_at(job + GATHERED),
+    )
     slabs, high, groups, tiles = _slabs(job), long_at(job + PART_SLABS), long_at(job + GROUPS), _tiles(job)
     whole = (tiles + WIDE - 1) // WIDE
     across, down = (whole + many - 1) // many, (slabs + high - 1) // high
