@@ -13,9 +13,9 @@ from pumice.ir.registry import Array
 _MATRICES, _MATRIX_GAP, _MOST_MATRICES = 16, 128, 1 << 19
 # Parts of a task from which on no thread waits long for another, and channels that are transformed together.
 _ENOUGH_PARTS, _SOME_CHANNELS = 12, 8
-# Channels and outputs of a group, and tiles, from which on the transforms cost less than they save. Of fewer tiles it is the
-# weights, 16 numbers in place of 9, that are waited for.
-_LEAST_CHANNELS, _LEAST_TILES = 16, 48
+# Channels and outputs of a group, and tiles, from which on it is used. Errors are those of a window's numbers and not of its
+# products, which is less only in a sum over many channels. Of few tiles it is the weights, 16 in place of 9, that are waited for.
+_LEAST_CHANNELS, _LEAST_TILES = 32, 48
 # Multiplications in the time that packing a number takes.
 _PACKING = 16
 
