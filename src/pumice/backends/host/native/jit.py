@@ -34,8 +34,8 @@ _PARTS_PER_THREAD = 4
 # Interrupts and other virtual machines on the same cores stop a thread for up to some hundred µs: waiting costs less
 # than to go on alone. A program that has taken the core keeps it for milliseconds.
 _PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
-# A task of so much work, about 100 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
-_LARGE = 1 << 23
+# A task of so much work, about 300 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
+_LARGE = 1 << 25
 # What Python calls itself.
 _SHARING = ("serve", "sleepers", "run_tasks")
 
