@@ -65,6 +65,7 @@ class Setting:
     rounds: int
     level: str
     answer: int = ANSWER
+    processor_time: bool = False
     formats: tuple[str, ...] = ()
 
     def worker(self, side: str, model: Path, **environment: str) -> Worker:
@@ -101,13 +102,15 @@ def language_rows(setting: Setting, key: str, name: str, path: Path, goals: Text
             workers["peer"] = stack.enter_context(setting.worker("llama-text", path))
         vocab = workers["exact"].ask("vocab")
 
+        clock = "_cpu" if setting.processor_time else ""
+
         def rates(count: int, steps: int, what: str, amount: int) -> dict[str, float]:
             def side(worker: Worker) -> Callable[[int], float]:
                 # Another prompt in each round, the same for all sides: nothing of the last one may be reused.
                 def run(i: int) -> float:
                     random = Random(count + i)
                     answer = worker.ask("generate", tokens=[random.randrange(vocab) for _ in range(count)], steps=steps)
-                    return amount / float(answer[what])
+                    return amount / float(answer[what + clock])
 
                 return run
 
@@ -293,10 +296,16 @@ def main() -> int:
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
     parser.add_argument("--level", default=levels.current().name, help="the level of our kernels, at most the processor's own")
     parser.add_argument("--tokens", type=int, default=ANSWER, help="tokens of an answer")
+    parser.add_argument("--processor-time", action="store_true", help="language models by processor time, for --threads 1")
     parser.add_argument("--formats", type=some_of(d.name for d in FORMATS), default=[], help="those of the group `formats`")
     args = parser.parse_args()
-    setting = Setting(args.peer_python, args.threads, args.rounds, args.level, args.tokens, tuple(args.formats))
+    if args.processor_time and args.threads != 1:
+        parser.error("--processor-time takes --threads 1: several threads also count while they wait for each other")
+    how = (args.tokens, args.processor_time, tuple(args.formats))
+    setting = Setting(args.peer_python, args.threads, args.rounds, args.level, *how)
     machine, table = this_machine(), f"Processor, {args.threads} threads, {args.level}"
+    if args.processor_time:
+        table += ", by processor time"
     rows: list[Row] = []
     failed = 0
     for name in args.only:

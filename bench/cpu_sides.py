@@ -11,10 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import median_seconds, require_native, resident_mib, seconds_of, serve
+from measure import cpu_seconds, median_seconds, require_native, resident_mib, seconds_of, serve
 
 Works = Mapping[str, Callable[..., Any]]
 CONTEXT = 2048
+
+
+class _ProcessorTime:
+    """Processor time of this process until the first token and after it, by which others on the machine do not matter."""
+
+    def __init__(self) -> None:
+        self._begin = cpu_seconds()
+        self._first: float | None = None
+
+    def note_first(self) -> None:
+        """To be called when a token is there; later calls change nothing."""
+        if self._first is None:
+            self._first = cpu_seconds()
+
+    def used(self, tokens: int) -> dict[str, float]:
+        """Seconds of the prompt, and of each token after the first."""
+        first = cpu_seconds() if self._first is None else self._first
+        return {"prefill_cpu": first - self._begin, "token_cpu": (cpu_seconds() - first) / max(1, tokens)}
 
 
 # -- language models ----------------------------------------------------------------------------------------------------
@@ -27,10 +45,11 @@ def pumice_text(model: Path, threads: int, **settings: Any) -> Works:
     loaded = pm.load(model, device="host", context=CONTEXT, **settings)
 
     def generate(tokens: list[int], steps: int) -> dict[str, float]:
-        timings = Timings()
+        timings, clock = Timings(), _ProcessorTime()
         for _ in loaded.engine.stream([Request(tokens, SamplingParams(temperature=0), steps)], timings=timings):
-            pass
-        return {"prefill": timings.prefill_s, "token": timings.decode_s / max(1, timings.decode_tokens)}
+            clock.note_first()
+        found = {"prefill": timings.prefill_s, "token": timings.decode_s / max(1, timings.decode_tokens)}
+        return found | clock.used(timings.decode_tokens)
 
     return {"generate": generate, "vocab": lambda: loaded.engine.cfg.vocab, "memory": resident_mib}
 
@@ -44,14 +63,16 @@ def llama_text(model: Path, threads: int) -> Works:
 
     def generate(tokens: list[int], steps: int) -> dict[str, float]:
         llama.reset()
-        start = time.perf_counter()
+        start, clock = time.perf_counter(), _ProcessorTime()
         llama.eval(tokens)
         token = llama.sample(temp=0.0)
         first = time.perf_counter()
+        clock.note_first()
         for _ in range(steps - 1):
             llama.eval([token])
             token = llama.sample(temp=0.0)
-        return {"prefill": first - start, "token": (time.perf_counter() - first) / max(1, steps - 1)}
+        found = {"prefill": first - start, "token": (time.perf_counter() - first) / max(1, steps - 1)}
+        return found | clock.used(steps - 1)
 
     return {"generate": generate, "memory": resident_mib}
 

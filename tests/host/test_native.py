@@ -13,10 +13,13 @@ import pytest
 from host.plans import plan_of
 from host.test_routines import problem, problem_of
 from pumice.backends.host import HostDevice, program
+from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
-from pumice.backends.host.native.kernel_tasks import Task
+from pumice.backends.host.native.kernel_tasks import Task, packed_matmul
+from pumice.backends.host.threads.pool import ThreadPool
 from pumice.core import dtypes
-from pumice.core.blocks import quantize_rows
+from pumice.core.blocks import dequantize_rows, quantize_rows
+from pumice.core.threads import thread_count
 from pumice.ir.graph import GraphBuilder
 from pumice.ir.registry import OpSpec, Packed, Sample, get_op
 from pumice.ir.types import TensorType
@@ -279,6 +282,31 @@ def test_large_inputs_and_outputs_stay_where_the_caller_has_them() -> None:
     w = Packed(dtypes.q4_0, (96, 64), quantize_rows(dtypes.q4_0, g.standard_normal((96, 64))))
     x = g.standard_normal((500, 64)).astype("f4")
     assert not problem_of(get_op("qmatmul"), Sample("", (x, w), {}))
+
+
+def test_workers_are_woken_again_in_the_middle_of_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that falls asleep during a long prompt must not miss the rest of it."""
+    kernels = jit.kernels()
+    assert kernels is not None
+    monkeypatch.setattr(jit, "_MOST_WORK", 1 << 22)
+    woken: list[bool] = []
+    rouse = ThreadPool.rouse
+
+    def watched(pool: ThreadPool, wanted: bool) -> None:
+        woken.append(wanted)
+        rouse(pool, wanted)
+
+    monkeypatch.setattr(ThreadPool, "rouse", watched)
+    g = np.random.default_rng(9)
+    rows = quantize_rows(dtypes.q4_0, g.standard_normal((512, 256)))
+    w = Tiles.of(dtypes.q4_0, (512, 256), rows)
+    x = g.standard_normal((64, 256)).astype("f4")
+    outs = [np.zeros((64, 512), np.float32) for _ in range(5)]
+    kernels.link([t for out in outs for t in packed_matmul(x, w, out, kernels.is_wide, False)])()
+    expected = x.astype("f8") @ dequantize_rows(dtypes.q4_0, rows, 256).astype("f8").T
+    for out in outs:
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
+    assert len(woken) == (5 if thread_count() > 1 else 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

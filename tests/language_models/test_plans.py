@@ -113,7 +113,7 @@ def test_inputs_switches_and_sources_tell_plans_apart(monkeypatch: pytest.Monkey
     assert path == plans.plan_path(HOST, "a") != plans.plan_path(HOST, "b")
     with config.override(nofuse=True):
         assert plans.plan_path(HOST, "a") != path
-    monkeypatch.setattr(plans, "_sources", lambda: iter([("x.py", 1, 2)]))
+    monkeypatch.setattr(plans, "sources_digest", lambda: "that of other files")
     assert plans.plan_path(HOST, "a") != path
 
 

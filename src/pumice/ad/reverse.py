@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pumice.core.dims import shape_text
+from pumice.core.records import dataclass
 from pumice.errors import DTypeError, GraphError, ShapeError
 from pumice.ir.gradient import Backward, Val, compose_op
 from pumice.ir.graph import GraphBuilder, Node

@@ -143,7 +143,8 @@ def run(
     prompt = whole_prompt(prompt, raw=bool(options.get("raw")))
     with ExitStack() as stack:
         with keeping_all(), progress_bar(quiet=as_json) as report:
-            loaded = stack.enter_context(load(model, "generate", **load_options, ready_for=options, progress=report))
+            ready = {**options, "prompt": prompt}
+            loaded = stack.enter_context(load(model, "generate", **load_options, ready_for=ready, progress=report))
             loaded.cooperate(sharing.cooperative)
             drafter: Any = draft
             if draft is not None and draft != "lookup":

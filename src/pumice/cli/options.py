@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pumice.core.precisions import Precision as PrecisionName
-from pumice.core.precisions import check_precision
-from pumice.errors import InputError
+from pumice.cli.precision_option import precision_of as precision_of
 
 Device = Annotated[str, typer.Option(help="auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME].")]
 Context = Annotated[int, typer.Option(min=1, help="The most tokens a conversation may have.")]
@@ -127,21 +125,3 @@ LivePageFile = Annotated[
 ReceiptPrivate = Annotated[
     bool, typer.Option("--receipt-private", help="The receipt holds neither texts nor tokens, only hashes that nobody can guess.")
 ]
-
-
-def precision_of(precision: str | None, fast: bool) -> PrecisionName | None:
-    """What --precision and --fast say together; None where neither is given.
-
-    >>> precision_of(None, True), precision_of("exact", False), precision_of(None, False)
-    ('fast', 'exact', None)
-    >>> precision_of("exact", True)
-    Traceback (most recent call last):
-    pumice.errors.InputError: [input] --fast and --precision exact contradict each other
-      hint: leave one of them out
-    """
-    if precision is None:
-        return "fast" if fast else None
-    found = check_precision(precision)
-    if fast and found != "fast":
-        raise InputError(f"--fast and --precision {found} contradict each other", hint="leave one of them out", name="precision")
-    return found

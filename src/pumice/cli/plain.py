@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -18,35 +16,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-_NUMBERS = {int: re.compile(r"[+-]?[0-9]{1,18}"), float: re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")}
+from pumice.cli.lines import CommandParameter, read_values
+
 # Settings of a parameter that this module does not follow.
 _SPECIAL = {"callback", "is_eager", "envvar", "parser", "click_type", "shell_complete", "prompt", "exists", "count"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """What a command says of one of its parameters; `names` are empty for an argument."""
-
-    kind: type
-    many: bool
-    names: tuple[str, ...]
-    low: float | None
-    high: float | None
-    required: bool
-
-    def convert(self, text: str) -> Any:
-        """The value that `text` stands for; None if typer must look at it."""
-        pattern = _NUMBERS.get(self.kind)
-        if pattern is None:
-            return self.kind(text)
-        if not pattern.fullmatch(text):
-            return None
-        value = self.kind(text)
-        within = (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
-        return value if within else None
-
-
-def bind(app: typer.Typer, words: Sequence[str]) -> Callable[[], Any] | None:
+def bind(app: typer.Typer, words: Sequence[str]) -> functools.partial[Any] | None:
     """The call that a command line asks for, None if it is not plain.
 
     >>> app = typer.Typer()
@@ -63,8 +39,14 @@ def bind(app: typer.Typer, words: Sequence[str]) -> Callable[[], Any] | None:
         return None
     function = commands[words[0]]
     parameters = _parameters(function)
-    values = None if parameters is None else _values(parameters, words[1:])
+    values = None if parameters is None else read_values(parameters, words[1:])
     return None if values is None else functools.partial(function, **values)
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[dict[str, CommandParameter], dict[str, Any]]:
+    """The parameters of a command that `bind` has bound, and the values of those that are not given."""
+    given = {n: p.default for n, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
+    return _parameters(function) or {}, given
 
 
 def run(action: Callable[[], Any]) -> None:
@@ -78,8 +60,8 @@ def run(action: Callable[[], Any]) -> None:
     app(args=[])
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, _Parameter] | None:
-    found: dict[str, _Parameter] = {}
+def _parameters(function: Callable[..., Any]) -> dict[str, CommandParameter] | None:
+    found: dict[str, CommandParameter] = {}
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         if get_origin(hints[name]) is not Annotated:
@@ -101,42 +83,5 @@ def _parameters(function: Callable[..., Any]) -> dict[str, _Parameter] | None:
             names = names or (f"--{name.replace('_', '-')}",)
         if len(choices) != 1 or kind not in (str, int, float, bool, Path) or any("/" in n for n in names):
             return None
-        found[name] = _Parameter(kind, many, names, info.min, info.max, parameter.default is parameter.empty)
+        found[name] = CommandParameter(kind, many, names, info.min, info.max, parameter.default is parameter.empty)
     return found
-
-
-def _values(parameters: dict[str, _Parameter], words: Sequence[str]) -> dict[str, Any] | None:
-    named = {option: name for name, p in parameters.items() for option in p.names}
-    values: dict[str, Any] = {}
-    loose: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-") or word == "-":
-            loose.append(word)
-            continue
-        name = named.get(word)
-        if name is None:
-            return None
-        parameter = parameters[name]
-        if parameter.kind is bool:
-            values[name] = True
-            continue
-        text = next(rest, None)
-        # A value that looks like an option may have been forgotten.
-        if text is None or (text.startswith("-") and parameter.kind not in _NUMBERS):
-            return None
-        value = parameter.convert(text)
-        if value is None:
-            return None
-        values[name] = [*values.get(name, ()), value] if parameter.many else value
-    arguments = {name: p for name, p in parameters.items() if not p.names}
-    for name, parameter in arguments.items():
-        if parameter.kind is not str:
-            return None
-        if parameter.many:
-            values |= {name: loose} if loose else {}
-            loose = []
-        elif loose:
-            values[name] = loose.pop(0)
-    missing = any(p.required and name not in values for name, p in parameters.items())
-    return None if missing or loose else values

@@ -115,30 +115,10 @@ def run(
     server_key_file: ServerKeyFile = None,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
-    from pumice.cli.cooperative_option import sharing
-    from pumice.cli.generate import bias_of, disk_cache
-    from pumice.cli.generate import run as answer
-    from pumice.cli.receipt_option import receipt_file
-    from pumice.cli.text_input import read_text
+    given = dict(locals())
+    from pumice.cli.run_line import run_line
 
-    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
-    options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
-    options |= {"seed": seed, "stop": stop, "system": system, "beams": beams, "length_penalty": length_penalty}
-    options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
-    if server is not None:
-        from pumice.cli.remote import RemoteModel, refuse_local
-
-        local: dict[str, Any] = {"device": device != "auto", "lora": lora, "draft": draft, "profile": profile, "pack": pack}
-        refuse_local(**local, receipt=receipt, page=page, cache=cache)
-        raise typer.Exit(RemoteModel(server, model, server_key_file).run(prompt, options, as_json=json))
-    load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    load |= {"packs": pack, "largest_step": largest_step, "precision": precision_of(precision, fast)}
-    more: dict[str, Any] = {"draft": draft, "profile": profile, "sharing": sharing(cooperative, target_ms, yield_ms, page)}
-    more["receipts"] = receipt_file(receipt, private=receipt_private)
-    if cache:
-        options["cache"] = disk_cache(receipt=receipt, profile=profile)
-    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, **more))
+    raise typer.Exit(run_line(**given))
 
 
 def chat(

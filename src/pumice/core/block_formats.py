@@ -11,12 +11,13 @@ belong to parts of the block. Code that reads blocks is generated from these rec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from pumice.core import dtypes, grids
 from pumice.core.dtypes import DType
 from pumice.core.grids import Grid
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

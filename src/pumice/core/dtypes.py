@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.errors import DTypeError
 
 Kind = Literal["float", "int", "uint", "bool", "quant"]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import FormatError
+from pumice.formats.string_lengths import StringLengths
 from pumice.formats.weights import MappedFile, malformed, shown
 
 # Header bytes (key-values and tensor infos). Real ones are below 30 MB, nearly all of it vocabulary.
@@ -54,7 +55,7 @@ _HOSTILE = "the file is damaged or hostile: download it again from a source you 
 class Cursor:
     """A reading position in a header; every read is checked against what remains before anything is allocated."""
 
-    __slots__ = ("arrays", "end", "file", "pos", "strings")
+    __slots__ = ("arrays", "end", "file", "lengths", "pos", "strings")
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
@@ -62,6 +63,7 @@ class Cursor:
         self.end = min(file.size, MAX_HEADER)
         self.strings = MAX_STRINGS
         self.arrays = MAX_ARRAYS
+        self.lengths = StringLengths(file)
 
     def need(self, count: int, what: str) -> None:
         """Raise unless `count` more bytes are there."""
@@ -258,6 +260,7 @@ def read_pairs(cursor: Cursor, count: int) -> Metadata:
         code = _value_type(cursor, key)
         types[key] = _TYPE_NAMES[code]
         values[key] = _value(cursor, key, code)
+    cursor.lengths.keep()
     return Metadata(cursor.file, values, types, (begin, cursor.pos))
 
 
@@ -332,6 +335,10 @@ def _numbers(cursor: Cursor, key: str, code: int, count: int) -> NDArray[Any]:
 
 def _strings(cursor: Cursor, key: str, count: int) -> StringArray:
     data, end, pos = cursor.file.data, cursor.end, cursor.pos
+    known = cursor.lengths.bounds(pos, count, end)
+    if known is not None:
+        cursor.pos = known[-1]
+        return StringArray(data, known, cursor.file.path, key)
     bounds = array("Q", [pos])
     unpack, append = _U64.unpack_from, bounds.append
     # The one loop over a vocabulary at opening: it follows the lengths and decodes nothing.
@@ -344,5 +351,6 @@ def _strings(cursor: Cursor, key: str, count: int) -> StringArray:
             cursor.pos = bounds[-1] + 8
             cursor.need(pos - cursor.pos, f"string {index} in {shown(key)}")
         append(pos)
+    cursor.lengths.note(cursor.pos, bounds)
     cursor.pos = pos
     return StringArray(data, bounds, cursor.file.path, key)

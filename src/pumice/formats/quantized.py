@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from pumice.core.blocks_group import pack_groups
 from pumice.core.dtypes import Codes, DType, ScaleType, grouped, i32, mxfp4
+from pumice.core.records import dataclass
 from pumice.errors import FormatError, InputError
 from pumice.formats.weights import Kind, TensorInfo, WeightFile, frozen, malformed, shown
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.dtypes import dtype
+from pumice.core.records import dataclass
 from pumice.errors import FormatError
 from pumice.formats.json_scan import JsonScan
 from pumice.formats.weights import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.errors import DTypeError, InputError
 from pumice.functions.build import fail, promote_dtypes, weak_result
 from pumice.functions.elementwise import greatest_of

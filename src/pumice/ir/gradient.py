@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.errors import GraphError, UnknownName
 from pumice.ir.graph import GraphBuilder, Node
 from pumice.ir.registry import Attrs, get_op

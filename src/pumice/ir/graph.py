@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.core.dtypes import DType
 from pumice.core.lazy import lazy
+from pumice.core.records import dataclass
 from pumice.errors import GraphError, PumiceError
 from pumice.ir.registry import SOURCE_OPS, OpSpec, get_op
 from pumice.ir.types import TensorType

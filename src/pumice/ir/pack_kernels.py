@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal, TypeGuard
 
@@ -14,6 +14,7 @@ import numpy as np
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, bounds, product
 from pumice.core.expressions import Expression, ExpressionError, Value, parse
+from pumice.core.records import dataclass
 from pumice.ir.types import TensorType
 
 # Types of parameters as NumPy knows them; a bool takes a word.

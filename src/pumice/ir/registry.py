@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.errors import GraphError, UnknownName
 from pumice.ir.precision import ErrorModel
 from pumice.ir.traits import USUAL, Traits

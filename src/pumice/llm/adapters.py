@@ -7,7 +7,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import pumice as pm
+from pumice.core.records import dataclass
 from pumice.errors import InputError, UnknownName
 from pumice.llm.model_files import LoadedAdapter
 from pumice.llm.requests import number

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 from pumice.llm.requests import check_sizes
 

@@ -24,7 +24,7 @@ from pumice.llm.handles import Handle
 from pumice.llm.live import EventQueue
 from pumice.llm.logits import SequenceLogits
 from pumice.llm.memory import CacheLayout, page_groups
-from pumice.llm.prepare import in_background, prepare_kernels
+from pumice.llm.prepare import TimeLeft, in_background, prepare_kernels
 from pumice.llm.requests import (
     Request,
     Timings,
@@ -87,6 +87,7 @@ class Engine(BatchLoop):
         cache_dtype: str = "f32",
         queue: int | None = None,
         greedy: bool = False,
+        first_length: Callable[[], int] | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
         check_sizes(slots=slots, context=context, chunk=chunk)
@@ -118,9 +119,10 @@ class Engine(BatchLoop):
         first = Sampling() if greedy else USUAL
         exe = self._runner.prefill_executable(first)
         prepare_kernels(self.device, exe.plan, progress)
-        with in_background(partial(self._runner.prepare, first)):
+        left = TimeLeft(progress)
+        with in_background(partial(self._runner.prepare, first, first_length, left)):
             if self._first:
-                weights.upload(exe, progress)
+                weights.upload(exe, left.report)
         weights.engines.add(self)
 
     @property

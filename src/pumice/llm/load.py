@@ -7,6 +7,7 @@ import gc
 import importlib
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,7 @@ from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
 from pumice.llm.model_files import LoadedAdapter, ModelFiles
 from pumice.llm.precision import choose_precision
+from pumice.llm.prompts import encode, split_batch
 from pumice.llm.requests import check_cache_dtype, check_options, check_queue, check_sizes, number, sampling_of
 from pumice.llm.response_cache import ResponseCache, cache_of
 from pumice.llm.sampling import Sampling
@@ -95,9 +97,9 @@ def load(
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
     wherever their kernels fit; without it enabled packs are, where they are faster. `largest_step` is the
     most work of one dispatch, as `pm.Store` has it. `cooperative` is a `pm.Cooperative` for all its runs, so that other work on
-    the device gets its turn. `ready_for` are options of `generate` that the first call will have: what its first token
-    needs is made ready for them while the weights are uploaded. `progress` is called with a `Progress(total, done, phase)` while
-    bytes move and, on the first start, while kernels are compiled.
+    the device gets its turn. `ready_for` are options of `generate` that the first call will have, and its `prompt` if that is
+    known: what its first token needs is made ready for them while the weights are uploaded. `progress` is called with a
+    `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     with ReportLoad(str(model), device if isinstance(device, str) else device.name) as loading:
@@ -109,7 +111,9 @@ def load(
         responses = cache_of(cache)
         if precision is not None:
             check_precision(precision)
-        check_options(ready_for or {})
+        ready = dict(ready_for or {})
+        prompt = ready.pop("prompt", None)
+        check_options(ready)
         # Before anything is fetched for it.
         opened = open_device(device) if isinstance(device, str) else device
         loading.device = opened.name
@@ -159,10 +163,12 @@ def load(
                 weights.read_ahead()
             # Weights are copied without the interpreter: it reads the vocabulary meanwhile, not before, when both would want it.
             with ThreadPoolExecutor(1) as pool:
-                text = _Once(pool, partial(_text, resolved.path, weights))
+                text = _Once(pool, partial(_text, resolved.path, weights, renders=not ready.get("raw")))
                 report = _releasing(weights, progress, text.start)
                 options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype, "queue": queue}
-                options["greedy"] = _is_greedy(info["defaults"], ready_for or {}, cfg.vocab)
+                options["greedy"] = _is_greedy(info["defaults"], ready, cfg.vocab)
+                if prompt is not None:
+                    options["first_length"] = partial(_prompt_length, text, prompt, ready)
                 planned: dict[str, Any] = {"packs": packs, "largest_step": largest_step}
                 planned["precision"] = precision
                 held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), **planned)
@@ -246,12 +252,13 @@ class _Once:
     """Work for another thread, which starts on the first call of `start`, or when its result is wanted."""
 
     def __init__(self, pool: ThreadPoolExecutor, work: Callable[[], tuple[Tokenizer, ChatTemplate | None]]) -> None:
-        self._pool, self._work = pool, work
+        self._pool, self._work, self._lock = pool, work, threading.Lock()
         self._future: Future[tuple[Tokenizer, ChatTemplate | None]] | None = None
 
     def start(self) -> Future[tuple[Tokenizer, ChatTemplate | None]]:
-        if self._future is None:
-            self._future = self._pool.submit(self._work)
+        with self._lock:
+            if self._future is None:
+                self._future = self._pool.submit(self._work)
         return self._future
 
     def result(self) -> tuple[Tokenizer, ChatTemplate | None]:
@@ -302,9 +309,17 @@ def read_classifier(path: Path, weights: WeightFile, cfg: ModelArchConfig) -> Cl
     return read_head(get_architecture(cfg.model_type), cfg, _read_json(folder / "config.json"), weights)
 
 
-def _text(path: Path, weights: WeightFile) -> tuple[Tokenizer, ChatTemplate | None]:
+def _prompt_length(text: _Once, prompt: Any, options: Mapping[str, Any]) -> int:
+    """How many tokens a prompt has, of several the first one."""
+    tokenizer, template = text.result()
+    (first, *_), _ = split_batch(prompt)
+    return len(encode(tokenizer, template, first, options.get("system"), bool(options.get("raw"))))
+
+
+def _text(path: Path, weights: WeightFile, *, renders: bool) -> tuple[Tokenizer, ChatTemplate | None]:
+    """The tokenizer and the template; `renders` if a prompt that needs the template is to be expected."""
     tokenizer, template = read_tokenizer(path, weights), read_template(path, weights)
-    if template is not None:
+    if template is not None and renders:
         with contextlib.suppress(ImportError):  # a prompt that needs the template will say what is missing
             importlib.import_module("pumice.text.sandbox")
     return tokenizer, template

@@ -19,7 +19,7 @@ from pumice.llm.beams import beams_of, without_rules
 from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import grammar_of, provider_of
 from pumice.llm.model_files import ModelFiles
-from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
+from pumice.llm.prompts import Messages, Prompt, encode, split_batch
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.llm.response_cache import ResponseCache
 from pumice.llm.response_keys import ResponseKeys, cache_of_call
@@ -98,21 +98,7 @@ class LanguageModel:
         return self._encode(found[0], system, raw)
 
     def _encode(self, prompt: Any, system: str | None, raw: bool) -> list[int]:
-        if isinstance(prompt, str):
-            if raw or self.template is None:
-                if system is not None and not raw:
-                    raise InputError("this model has no chat template, so there is no place for a system text")
-                return self.tokenizer.encode(prompt)
-            prompt = [{"role": "user", "content": prompt}]
-        ids = token_ids(prompt)
-        if ids is not None:
-            return ids
-        if self.template is None:
-            raise InputError("this model has no chat template", hint="pass a plain text with raw=True")
-        check_messages(prompt, system)
-        messages = prompt if system is None else [{"role": "system", "content": system}, *prompt]
-        # The template writes the special tokens itself; adding them again would double the first one.
-        return self.tokenizer.encode(self.template.render(messages, add_generation_prompt=True), add_special=False)
+        return encode(self.tokenizer, self.template, prompt, system, raw)
 
     # -- answers ----------------------------------------------------------------------------------------------------
     def generate(

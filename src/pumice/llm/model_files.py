@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pumice.core.records import dataclass
 from pumice.formats.bundle import MANIFEST, BundleWeights, manifest_text
 from pumice.formats.weights import WeightFile
 from pumice.models.peft import CONFIG, WEIGHTS

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pumice import config
 from pumice.core.caps import Caps
 from pumice.core.kept import forget_oldest, keep, kept_folder, read_kept
+from pumice.core.own_sources import sources_digest
 from pumice.errors import FormatError, PlanError
 from pumice.plan.file import plan_digest, plan_from_bytes, plan_to_bytes
 from pumice.plan.plan import Plan
@@ -33,31 +31,8 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
     folder = None if not caps.keeps_plans or config.debug else kept_folder("plans")
     if folder is None:
         return None
-    digest = hashlib.sha256(repr((sys.version_info, plan_options(), list(_sources()), caps, inputs)).encode())
+    digest = hashlib.sha256(repr((sys.version_info, plan_options(), sources_digest(), caps, inputs)).encode())
     return folder / f"{digest.hexdigest()[:32]}.plan"
-
-
-@cache
-def sources_digest() -> str:
-    """A digest of Pumice's source files, as this process found them when it was first asked.
-
-    >>> len(sources_digest())
-    64
-    """
-    return hashlib.sha256(repr(list(_sources())).encode()).hexdigest()
-
-
-def _sources() -> Iterator[tuple[str, int, int]]:
-    """Pumice's source files, as part of the key: an edited one counts as another version."""
-    folders = [str(Path(__file__).parent.parent)]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda e: e.name):
-                if entry.name.endswith(".py"):
-                    found = entry.stat()
-                    yield entry.path, found.st_size, found.st_mtime_ns
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    folders.append(entry.path)
 
 
 def read_plan(path: Path | None) -> Plan | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -31,6 +33,30 @@ def report_compilation(device: Device, progress: ProgressCallback | None) -> Ite
         return
     with device.report_compilation(lambda done: progress(Progress(None, done, "compile"))):
         yield
+
+
+class TimeLeft:
+    """Passes progress on, and says how many seconds an upload takes from now on, by what it took so far.
+
+    >>> left = TimeLeft(None)
+    >>> left()
+    inf
+    >>> left.report(Progress(10, 10, "upload"))
+    >>> left()
+    0.0
+    """
+
+    def __init__(self, progress: ProgressCallback | None) -> None:
+        self._progress, self._began, self._done, self._rest = progress, time.perf_counter(), 0, 1
+
+    def report(self, now: Progress) -> None:
+        """To be called with the progress of the upload."""
+        self._done, self._rest = now.done, (now.total or 0) - now.done
+        if self._progress is not None:
+            self._progress(now)
+
+    def __call__(self) -> float:
+        return (time.perf_counter() - self._began) * self._rest / self._done if self._done else math.inf
 
 
 @contextmanager

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.errors import InputError
 from pumice.text.tokenizer import check_text
+
+if TYPE_CHECKING:
+    from pumice.text.template import ChatTemplate
+    from pumice.text.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Prompt = str | Messages | Sequence[int]
@@ -49,6 +53,25 @@ def token_ids(prompt: Sequence[Any]) -> list[int] | None:
     if {*map(type, prompt)} <= {int}:
         return list(prompt)
     return [int(t) for t in prompt] if _are_tokens(prompt) else None
+
+
+def encode(tokenizer: Tokenizer, template: ChatTemplate | None, prompt: Any, system: str | None, raw: bool) -> list[int]:
+    """The token ids of one prompt: a text, messages, or ids as they are."""
+    if isinstance(prompt, str):
+        if raw or template is None:
+            if system is not None and not raw:
+                raise InputError("this model has no chat template, so there is no place for a system text")
+            return tokenizer.encode(prompt)
+        prompt = [{"role": "user", "content": prompt}]
+    ids = token_ids(prompt)
+    if ids is not None:
+        return ids
+    if template is None:
+        raise InputError("this model has no chat template", hint="pass a plain text with raw=True")
+    check_messages(prompt, system)
+    messages = prompt if system is None else [{"role": "system", "content": system}, *prompt]
+    # The template writes the special tokens itself; adding them again would double the first one.
+    return tokenizer.encode(template.render(messages, add_generation_prompt=True), add_special=False)
 
 
 def check_messages(messages: Sequence[Any], system: str | None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
+
+from pumice.core.records import dataclass
 
 T = TypeVar("T")
 

@@ -10,9 +10,10 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from pumice.core.records import dataclass
 from pumice.llm.adapters import HeldAdapter
 from pumice.llm.grammar import Grammar
 from pumice.llm.model_files import ModelFiles

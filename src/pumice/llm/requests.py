@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.core.special import threefry2x32, threefry_word
 from pumice.errors import InputError
 from pumice.llm.records import SequenceRecord

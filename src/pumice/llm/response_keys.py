@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pumice.core.own_sources import sources_digest
 from pumice.errors import InputError
 from pumice.llm.grammar import Grammar
-from pumice.llm.plans import sources_digest
 from pumice.llm.receipts import SAMPLER
 from pumice.llm.requests import Request, SamplingParams
 from pumice.llm.response_cache import KeptAnswers, ResponseCache, ResponseKey

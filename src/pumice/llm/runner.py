@@ -40,6 +40,8 @@ Array = np.ndarray[Any, Any]
 USUAL = Sampling(greedy=False)
 # Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
 _SHORT_PROMPT = 32
+# How long it takes to read the plan of the token step and to bind its kernels.
+_PREPARE_SECONDS = 0.05
 # Tokens up to which a chunk shares its run with others, on GPUs and on processors: longer ones keep the device busy alone.
 _SHORT_CHUNK, _SHORT_ON_HOST = 128, 256
 # A chunk that attends to more tokens than this shares its run only if it is so short: each token reads all keys for itself there.
@@ -131,16 +133,20 @@ class Runner:
         planned = (self.store.pack_kernels, self.store.largest_step)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs, *planned)
 
-    def prepare(self, sampling: Sampling) -> None:
-        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the token step.
+    def prepare(self, sampling: Sampling, length: Callable[[], int] | None, time_left: Callable[[], float]) -> None:
+        """Binds the kernels that the first tokens would wait for: those of a prompt, and of the token step.
 
-        A plan of the token step that is not cached yet is left to the second token: planning would slow down the load.
+        `length` says how many tokens the first prompt has, once that is known. A plan of the token step that is not cached yet
+        is left to the second token: planning would slow down the load. So is one that is cached, where the first prompt is known
+        and waits: `time_left` are the seconds until all else is ready for it.
         """
         live, tables = self._example(SamplingParams()), self._empty_tables()
         prefill = self.prefill_executable(sampling)
-        if len(prefill.plan.regimes) > 1:
-            tokens = [0] * min(_SHORT_PROMPT, self.chunk)
+        if length is not None or len(prefill.plan.regimes) > 1:
+            tokens = [0] * min(_SHORT_PROMPT if length is None else max(1, length()), self.chunk)
             prefill.prepare(self._prefill_inputs(live, 0, 0, tokens, len(tokens), sampling, tables), outputs=["ring"])
+        if length is not None and time_left() < _PREPARE_SECONDS:
+            return
         with config.override(**self._switches):
             path = self._plan_path(True, 1, sampling)
         if path is not None and path.exists():

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.errors import InputError, PumiceError
 from pumice.llm.graphs import check_verifiable
 from pumice.llm.requests import Request, SamplingParams, check_sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pumice import nn
 from pumice.core.fields import Fields
+from pumice.core.records import dataclass
 from pumice.models.blocks import Block, Decoder, Params, flat
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeVar
 
+from pumice.core.records import dataclass
 from pumice.errors import FormatError
 from pumice.formats.quantized import Quantization
 from pumice.formats.weights import TensorInfo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice import nn
 from pumice.core.dtypes import f32
+from pumice.core.records import dataclass
 from pumice.errors import InputError, ShapeError, UnknownName
 from pumice.ir.types import TensorType
 from pumice.models.config import ModelArchConfig

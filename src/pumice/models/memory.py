@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from pumice import functions as F
 from pumice.core.dims import Dim
+from pumice.core.records import dataclass
 from pumice.tensor import Tensor
 
 

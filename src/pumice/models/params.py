@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pumice import nn
+from pumice.core.records import dataclass
 from pumice.models.config import ModelArchConfig
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ _NAMES = {
 _READ_AS = {"deepseek_v3": "deepseek_v2", "falcon_mamba": "mamba", "mistral": "llama"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GgufTensor:
     """A tensor as it goes into the file; `rows(start, stop)` gives some of its rows (elements, of a vector) as float32."""
 

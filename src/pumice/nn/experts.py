@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pumice import functions as F
 from pumice.core.dims import Dim, product
+from pumice.core.records import dataclass
 from pumice.errors import InputError, ShapeError
 from pumice.functions import fail
 from pumice.nn import init

@@ -9,13 +9,14 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.errors import GraphError, InputError, MissingName, ShapeError, UnknownName
 from pumice.functions import fail, random
 from pumice.functions.tree import leaves, map_leaves

@@ -6,13 +6,14 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.core.domain import Domain
+from pumice.core.records import dataclass
 from pumice.ir.graph import Graph
 from pumice.ir.pack_kernels import PACK_VARIANT, PackKernel
 from pumice.ir.types import TensorType

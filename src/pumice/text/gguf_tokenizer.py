@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,8 @@ from numpy.typing import NDArray
 
 from pumice.core.fields import Fields
 from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.core.records import dataclass
+from pumice.core.string_index import StringIndex
 from pumice.errors import FormatError
 from pumice.text import pretokenizers
 from pumice.text.merging import Rank, ShortTexts
@@ -92,30 +93,93 @@ def read_metadata(metadata: Mapping[str, Any], digest: str | None = None) -> Par
     the first time that it is read: to build it is to check that everything fits together.
     """
     model = tokenizer_kind(metadata)
-    tokens = _Tokens(Fields(metadata, "the GGUF metadata", "tokenizer.ggml."))
+    fields = Fields(metadata, "the GGUF metadata", "tokenizer.ggml.")
     folder = None if digest is None else kept_folder("tokenizers")
-    checked = None if folder is None else folder / f"{digest}.checked"
+    checked = None if folder is None else folder / f"{digest}.index"
+    known = None if checked is None else _read_indexes(fields, checked)
     with library_errors("the GGUF file's tokeniser does not fit together"):
-        if checked is not None and read_kept(checked) is not None:
+        if known is not None:
+            tokens = _Tokens(fields, known)
             return _assemble(tokens, _KINDS[model](tokens), lazy=True)
+        tokens = _Tokens(fields)
         parts = _assemble(tokens, _KINDS[model](tokens), lazy=False)
     if checked is not None:
-        keep(checked, b"")
+        _keep_indexes(fields, checked)
     return parts
 
 
-class _Tokens:
-    """The vocabulary of a GGUF file, checked: texts, types and named ids agree with each other."""
+@dataclass(frozen=True, slots=True)
+class _Indexes:
+    """Where the tokens of a vocabulary that was found right are among its texts, and its merges among theirs.
 
-    def __init__(self, fields: Fields) -> None:
-        self.fields = fields
-        self.texts = fields.texts("tokens")
-        if not self.texts:
+    None where there are none, and where they are in no file.
+    """
+
+    tokens: StringIndex | None = None
+    merges: StringIndex | None = None
+
+
+def _raw_strings(fields: Fields, name: str) -> Any:
+    """Strings as a file has them; None of other lists, and where there are none."""
+    found = fields.get(name)
+    return found if hasattr(found, "raw") else None
+
+
+def _read_indexes(fields: Fields, path: Path) -> _Indexes | None:
+    texts, merges = _raw_strings(fields, "tokens"), _raw_strings(fields, "merges")
+    body = read_kept(path)
+    if body is None or texts is None:
+        return None if body is None else _Indexes()
+    size = int.from_bytes(body[:8], "little")
+    tokens = StringIndex.from_bytes(texts, body[8 : 8 + size])
+    pairs = None if merges is None else StringIndex.from_bytes(merges, body[8 + size :], last=True)
+    return None if tokens is None or (pairs is None) != (merges is None) else _Indexes(tokens, pairs)
+
+
+def _keep_indexes(fields: Fields, path: Path) -> None:
+    texts, merges = _raw_strings(fields, "tokens"), _raw_strings(fields, "merges")
+    tokens = b"" if texts is None else StringIndex.of(texts).to_bytes()
+    pairs = b"" if merges is None else StringIndex.of(merges, last=True).to_bytes()
+    keep(path, len(tokens).to_bytes(8, "little") + tokens + pairs)
+
+
+class _Tokens:
+    """The vocabulary of a GGUF file, checked: texts, types and named ids agree with each other.
+
+    Of one that was found right before, and is `known`, texts are decoded one by one when they are needed.
+    """
+
+    def __init__(self, fields: Fields, known: _Indexes | None = None) -> None:
+        self.fields, self._known = fields, known or _Indexes()
+        index = self._known.tokens
+        self.texts: Sequence[str] = fields.texts("tokens") if index is None else fields.get("tokens")
+        if not len(self.texts):
             raise _wrong("tokens", "is missing or empty")
         types = self.numbers("token_type")
         self.types = np.array(self._guess_types() if types is None else types)
         # The first of equal texts wins; the later ones can only come out of a model, never out of text.
-        self.ids = dict(zip(reversed(self.texts), range(len(self.texts) - 1, -1, -1)))
+        self.ids: Mapping[str, int] = self.all_ids() if index is None else index
+
+    def all_ids(self) -> dict[str, int]:
+        """The ids as a dict, for the library."""
+        texts = list(self.texts)
+        return dict(zip(reversed(texts), range(len(texts) - 1, -1, -1)))
+
+    def is_found(self, token: int, text: str) -> bool:
+        """Whether this token is the one that its text becomes."""
+        index = self._known.tokens
+        return self.ids[text] == token if index is None else index.is_found(token)
+
+    def listed(self) -> tuple[Callable[[], list[tuple[str, str]]], Rank]:
+        """The merges that the file lists, for the library, and the place of a pair among them."""
+        found = self._known.merges
+        if found is None:
+            texts = self.fields.texts("merges")
+            return (lambda: self.merges(texts)), _listed(texts)
+        return (
+            lambda: self.merges(self.fields.texts("merges")),
+            lambda left, right: None if " " in left[1:] else found.get(f"{left} {right}"),
+        )
 
     def texts_of(self, *types: _Type) -> list[tuple[int, str]]:
         """The tokens of some types, with their ids."""
@@ -172,16 +236,16 @@ def _byte_level(tokens: _Tokens) -> _Built:
     if name in pretokenizers.METASPACE:
         return _merged(tokens)
     splitting = pretokenizers.find(name)
-    merges = tokens.fields.texts("merges")
+    merges, rank = tokens.listed()
     splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
     return _Built(
-        lambda: models.BPE(tokens.ids, tokens.merges(merges), ignore_merges=splitting.whole_words),
+        lambda: models.BPE(tokens.all_ids(), merges(), ignore_merges=splitting.whole_words),
         normalizers.NFC() if tokens.fields.flag("normalizer.nfc", splitting.nfc) else None,
         pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
         decoders.ByteLevel(),
         "byte-level",
         tokens.texts,
-        _listed(merges),
+        rank,
         splitting.whole_words,
         add_bos=splitting.add_bos,
     )
@@ -203,9 +267,9 @@ def _sentencepiece(tokens: _Tokens) -> _Built:
 
 def _merged(tokens: _Tokens) -> _Built:
     """The same with its merges listed, as Gemma 4 has it: nothing splits the text before them."""
-    texts = tokens.fields.texts("merges")
+    merges, rank = tokens.listed()
     prefix = tokens.fields.flag("add_space_prefix", False)
-    return _metaspace_bpe(tokens, lambda: tokens.merges(texts), _listed(texts), prefix=prefix)
+    return _metaspace_bpe(tokens, merges, rank, prefix=prefix)
 
 
 def _listed(merges: Sequence[str]) -> Rank:
@@ -226,7 +290,7 @@ def _metaspace_bpe(tokens: _Tokens, merges: Callable[[], list[tuple[str, str]]],
     # The space goes before every stretch of text between special tokens, as in the original library.
     steps: list[Any] = [normalizers.Prepend(SPACE)] if prefix else []
     return _Built(
-        lambda: models.BPE(tokens.ids, merges(), unk_token=name, fuse_unk=True, byte_fallback=True),
+        lambda: models.BPE(tokens.all_ids(), merges(), unk_token=name, fuse_unk=True, byte_fallback=True),
         normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)]),
         None,
         _metaspace_decoder(prefix),
@@ -297,7 +361,7 @@ def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]
 
 def _find_merges(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[int, int]]:
     """The ids of the pieces of each merge, first to last."""
-    usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.ids[text] == i}
+    usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.is_found(i, text)}
     found: list[tuple[float, int, int]] = []
     for text, i in usable.items():
         if len(text) > _LONGEST_PIECE:
@@ -362,8 +426,8 @@ def _assemble(tokens: _Tokens, built: _Built, *, lazy: bool) -> Parts:
     special |= {i: tokens.texts[i] for i in ends | ({bos} if bos is not None else set())}
     written = {i: text for i, text in written.items() if i not in special}
     strips = _right_strip(tokens.fields)
-    literal = {t: strips(t) for i, t in special.items() if t and tokens.ids[t] == i}
-    plain = [t for i, t in written.items() if t and tokens.ids[t] == i]
+    literal = {t: i for i, t in special.items() if t and tokens.is_found(i, t)}
+    plain = {t: i for i, t in written.items() if t and tokens.is_found(i, t)}
 
     def equip(model: Any) -> Backend:
         """The library's tokeniser around a model."""
@@ -373,12 +437,12 @@ def _assemble(tokens: _Tokens, built: _Built, *, lazy: bool) -> Parts:
         if built.pre_tokenizer is not None:
             backend.pre_tokenizer = built.pre_tokenizer
         backend.decoder = built.decoder
-        backend.add_special_tokens([AddedToken(t, special=True, normalized=False, rstrip=cut) for t, cut in literal.items()])
+        backend.add_special_tokens([AddedToken(t, special=True, normalized=False, rstrip=strips(t)) for t in literal])
         backend.add_tokens([AddedToken(t, normalized=False) for t in plain])
         return backend
 
     short = None
-    added, spaced = [*literal, *plain], built.kind == "metaspace"
+    added, spaced = literal | plain, built.kind == "metaspace"
     if lazy and built.rank is not None and ShortTexts.suit(tokens.ids, spaced=spaced):
         short = ShortTexts(equip, tokens.ids, built.rank, added, whole_words=built.whole_words, spaced=spaced)
     library = cache(lambda: equip(built.model()))

@@ -33,7 +33,7 @@ class ShortTexts:
     """
 
     def __init__(
-        self, equip: Equip, ids: Mapping[str, int], rank: Rank, added: Iterable[str], *, whole_words: bool, spaced: bool
+        self, equip: Equip, ids: Mapping[str, int], rank: Rank, added: dict[str, int], *, whole_words: bool, spaced: bool
     ) -> None:
         self._ids, self._rank, self._whole_words, self._spaced = ids, rank, whole_words, spaced
         self._left = _MOST_CHARACTERS
@@ -41,7 +41,7 @@ class ShortTexts:
         # The library's tokeniser is changed for each text where its characters are not known in advance.
         self._lock = threading.Lock()
         # Special tokens have the ids that the model has for them when they are added; from then on it need not know them.
-        self._splitter = equip(_model({text: ids[text] for text in added}))
+        self._splitter = equip(_model(added))
         self._splitter.model = _characters(byte_alphabet())
 
     @staticmethod

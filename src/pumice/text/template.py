@@ -58,7 +58,9 @@ class ChatTemplate:
             sources["default"] = fields.text("chat_template")
         if not sources:
             return None
-        tokens = fields.texts("ggml.tokens")
+        # Strings of a file are decoded one by one: the whole vocabulary would take longer than all else here.
+        listed = fields.get("ggml.tokens")
+        tokens = listed if hasattr(listed, "raw") else fields.texts("ggml.tokens")
         special = {}
         for name, field in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
             token = fields.whole(f"ggml.{field}_token_id", -1, least=-1, most=0xFFFFFFFF)

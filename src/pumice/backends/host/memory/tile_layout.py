@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.block_formats import LAYOUTS, BlockLayout, Plane
 from pumice.core.dtypes import DType, GroupLayout
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
 _WORD = 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,6 +16,7 @@ from pumice.backends.host.native.dense import Copies, Packing
 from pumice.backends.host.native.kernel_tasks import Task, address, bits
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 from pumice.backends.host.native.windows import three_axes
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
 # Parts of a task from which on no thread waits long for another.

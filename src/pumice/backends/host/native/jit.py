@@ -34,8 +34,11 @@ _PARTS_PER_THREAD = 4
 # Interrupts and other virtual machines on the same cores stop a thread for up to some hundred µs: waiting costs less
 # than to go on alone. A program that has taken the core keeps it for milliseconds.
 _PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
-# A task of so much work, about 300 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
-_LARGE = 1 << 25
+# A task of so much work, about 100 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
+_LARGE = 1 << 23
+# Work after which a call returns to Python, about 15 ms: a worker that has gone to sleep, as other programs had its core, is only
+# woken from there, and would miss the rest of a prompt.
+_MOST_WORK = 1 << 32
 # What Python calls itself.
 _SHARING = ("serve", "sleepers", "run_tasks")
 
@@ -78,9 +81,12 @@ class Kernels:
             looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
             record[:] = self._code.address(t.kernel, t.code), at + 8, t.parts, chunk if chunk < t.parts else 0, int(looks)
             at += 8 * (1 + len(t.words))
-        run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
-        wanted = any(t.work >= _LARGE for t in tasks)
-        keep = (tasks, jobs, table)
+        run, keep = self._run, (tasks, jobs, table)
+        ranges = [(table[a:b], tasks[a:b]) for a, b in _ranges([t.work for t in tasks])]
+        parts = [
+            (records.ctypes.data, len(some), bool(records[:, 3].any()), any(t.work >= _LARGE for t in some))
+            for records, some in ranges
+        ]
         ends = np.cumsum([1 + len(t.words) for t in tasks])
         borrowed = np.array([end - 1 for t, end in zip(tasks, ends) if t.scratch], np.int64)
         working = np.array([end - len(t.words) - 1 for t, end in zip(tasks, ends) if t.each], np.int64)
@@ -88,7 +94,8 @@ class Kernels:
         work = work_bytes(threads, each)
 
         def call() -> None:
-            run(place, count, shared, wanted, keep)
+            for part in parts:
+                run(*part, keep)
 
         def call_with_scratch() -> None:
             memory = self._scratch.take(work + size)
@@ -97,7 +104,7 @@ class Kernels:
             try:
                 if work:
                     prepare_work(memory, threads, each)
-                run(place, count, shared, wanted, keep)
+                call()
             finally:
                 self._scratch.give(memory)
 
@@ -113,6 +120,21 @@ class Kernels:
         with pool.lock:
             pool.rouse(wanted)
             self._run_tasks(pool.control, table, count)
+
+
+def _ranges(works: Sequence[int]) -> list[tuple[int, int]]:
+    """Tasks that run in one call, as the first and the one after the last.
+
+    >>> _ranges([_MOST_WORK, 1, 1])
+    [(0, 1), (1, 3)]
+    """
+    found, first, total = [], 0, 0
+    for i, work in enumerate(works):
+        total += work
+        if total >= _MOST_WORK or i + 1 == len(works):
+            found.append((first, i + 1))
+            first, total = i + 1, 0
+    return found
 
 
 _listeners: list[Callable[[], None]] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from pumice.backends.host.native.sizes import (
 )
 from pumice.core import dtypes
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 
@@ -56,7 +57,7 @@ _ROUND_ROWS, _BYTE_ROWS = "round_rows", "prepare_rows_fast"
 # Codes that are eight-bit floats: dot products of bytes are no use.
 _FLOAT_CODES = ("e4m3", "e5m2")
 # What keys and values may be stored as.
-_FLOATS, _EIGHT_BITS = tuple(d.np for d in (dtypes.f32, dtypes.f16, dtypes.bf16)), (dtypes.i8.np,)
+_FLOATS, _EIGHT_BITS = ("float32", "float16", "bfloat16"), ("int8",)
 ATTEND_MANY = "attend_many"
 
 
@@ -107,7 +108,7 @@ def is_known(places: Sequence[Array | None], table: Array | None, batch: int) ->
 def is_cache(keys_values: Sequence[Array], scales: Sequence[Array | None]) -> bool:
     """Whether kernels can read keys and values [B, H, S, D]: whole vectors of floats, or of i8 with factors."""
     kinds = _EIGHT_BITS if scales[0] is not None else _FLOATS
-    vectors = (a.dtype in kinds and a.strides[3] == a.itemsize and a.shape[3] % LANES == 0 for a in keys_values)
+    vectors = (a.dtype.name in kinds and a.strides[3] == a.itemsize and a.shape[3] % LANES == 0 for a in keys_values)
     return all(vectors) and all(s is None or s.dtype == np.float32 for s in scales)
 
 
@@ -209,8 +210,8 @@ def interleave(w: Tiles, rows: Array) -> list[Task]:
     sections = np.array([(s.start, s.stop, s.unit) for s in form.group_sections()], np.int64)
     bits = form.bit_planes[0] if form.bit_planes else -1
     words = (address(rows), address(w.data), w.row_bytes, w.rows, address(sections), len(sections), form.nbytes, bits)
-    # A byte is far less work than a multiplication with an unpacked weight, and waking others costs more than a small tensor.
-    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), rows.nbytes // 64, (w, rows, sections))]
+    # A byte takes as long as some dozen multiplications: most of it is the system's, which finds a page for it.
+    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), 32 * rows.nbytes, (w, rows, sections))]
 
 
 def unpack(w: Tiles, out: Array) -> list[Task]:

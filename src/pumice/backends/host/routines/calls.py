@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.backends.host.memory.arrays import NpDType
 from pumice.backends.host.native.dense import Copies
 from pumice.backends.host.native.kernel_tasks import Native, Task
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array, Attrs, OpSpec
 from pumice.ir.types import TensorType
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from pumice.backends.host.native.fused import is_known, native_region
 from pumice.backends.host.native.kernel_tasks import Native
 from pumice.backends.host.native.region_kernel import Operation
 from pumice.backends.host.routines.calls import Bound
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
 Thunk = Callable[[], None]

@@ -379,6 +379,37 @@ def turn_bytes(builder: Any, at: Any, stride: Any, to: Any) -> None:
         builder.store(column, pointer(builder, builder.add(to, _LONG(i * LANES)), kind)).align = 1
 
 
+@define(types.void, ADDRESS, types.intp, ADDRESS)
+def turn_words(builder: Any, at: Any, stride: Any, to: Any) -> None:
+    """16 rows of four words, `stride` bytes apart, written as columns that are LANES words apart."""
+    kind, column_kind = ir.VectorType(_WORD, 4), ir.VectorType(_WORD, 16)
+    rows = []
+    for i in range(16):
+        rows.append(builder.load(pointer(builder, builder.add(at, builder.mul(stride, _LONG(i))), kind)))
+        rows[-1].align = 1
+
+    def mix(a: Any, b: Any, first: int, width: int) -> Any:
+        """In each four lanes `width` of a and as many of b, in turns, from lane `first` of the four on."""
+        order = [first + i * width + j + side for i in range(2 // width) for side in (0, 16) for j in range(width)]
+        places = ir.Constant(column_kind, [4 * four + x for four in range(4) for x in order])
+        return builder.shuffle_vector(a, b, places)
+
+    # Rows i, i + 4, i + 8 and i + 12 side by side: four squares of four are turned at once.
+    wide = [joined(builder, rows[i::4]) for i in range(4)]
+    pairs = [mix(wide[i], wide[i + 1], first, 1) for first in (0, 2) for i in (0, 2)]
+    turned = [mix(pairs[i], pairs[i + 1], first, 2) for i in (0, 2) for first in (0, 2)]
+    for i, column in enumerate(turned):
+        builder.store(column, pointer(builder, builder.add(to, _LONG(i * 4 * LANES)), column_kind)).align = 1
+
+
+@define(types.void, ADDRESS, ADDRESS)
+def copy_short(builder: Any, to: Any, source: Any) -> None:
+    """Copies two bytes."""
+    value = builder.load(pointer(builder, source, _SHORT))
+    value.align = 1
+    builder.store(value, pointer(builder, to, _SHORT)).align = 1
+
+
 @define(INTS, types.int32)
 def whole_everywhere(builder: Any, a: Any) -> Any:
     """One whole number in all lanes."""

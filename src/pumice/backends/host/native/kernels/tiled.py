@@ -13,6 +13,7 @@ import numpy as np
 from pumice.backends.host.native.codegen.lanes import (
     block_memory,
     copy_bytes,
+    copy_short,
     float_at,
     int_at,
     long_at,
@@ -21,6 +22,7 @@ from pumice.backends.host.native.codegen.lanes import (
     set_int,
     store_f32,
     turn_bytes,
+    turn_words,
     zeros,
 )
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES, bytes_known
@@ -148,6 +150,12 @@ def _copy_group(source: int, size: int, width: int, to: int, sections: int, coun
                 turn_bytes(source + begin, size, to + begin * LANES)
                 turn_bytes(source + begin + 16 * size, size, to + begin * LANES + 16)
             continue
+        if unit == 4 and width == LANES and stop - start >= 16:
+            for begin in range(start, stop, 16):
+                at = min(begin, stop - 16)
+                turn_words(source + at, size, to + at * LANES)
+                turn_words(source + at + 16 * size, size, to + at * LANES + 64)
+            continue
         for r in range(width):
             at, place = source + r * size + start, to + start * width + r * unit
             if unit == 4:
@@ -155,9 +163,16 @@ def _copy_group(source: int, size: int, width: int, to: int, sections: int, coun
                     set_int(place, int_at(at))
                     at += 4
                     place += 4 * width
-                continue
-            for i in range(stop - start):
-                copy_bytes(place + i // unit * unit * width + i % unit, at + i, 1)
+            elif unit == 2:
+                for _half in range(start, stop, 2):
+                    copy_short(place, at)
+                    at += 2
+                    place += 2 * width
+            else:
+                for _byte in range(start, stop):
+                    copy_bytes(place, at, 1)
+                    at += 1
+                    place += width
 
 
 def interleave_rows(job: int, first: int, last: int) -> None:

@@ -1,0 +1,32 @@
+"""Which source files of Pumice this process runs: what is kept for the next start belongs to them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of Pumice's source files, as this process found them when it was first asked.
+
+    >>> len(sources_digest())
+    64
+    """
+    return hashlib.sha256(repr(list(_sources())).encode()).hexdigest()
+
+
+def _sources() -> Iterator[tuple[str, int, int]]:
+    """Pumice's source files, as part of the key: an edited one counts as another version."""
+    folders = [str(Path(__file__).parent.parent)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if entry.name.endswith(".py"):
+                    found = entry.stat()
+                    yield entry.path, found.st_size, found.st_mtime_ns
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
