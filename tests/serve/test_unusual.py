@@ -176,3 +176,24 @@ def test_bodies_that_no_client_sends(server: ModelServer) -> None:
     assert said(b'{"model":"nothing",' + start[1:] + b'"max_tokens":2}')[0] == 200
     assert said(start + b'"max_tokens":2}', Content_Encoding="gzip") == (415, "the body is compressed; send it as it is")
     assert ask(server, "/v1/chat/completions", {}, method="PUT")[0] == 405
+
+
+def test_texts_that_cannot_fit_are_not_tokenised(server: ModelServer) -> None:
+    """A worker that reads a megabyte to find that it does not fit keeps others waiting, and the memory that it took."""
+    long = "a " * 450_000
+    for path, body, param in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
+        ("/v1/completions", {"prompt": long}, "prompt"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": long}], "max_tokens": 4}, None),
+        ("/api/generate", {"prompt": long}, None),
+    ):
+        status, _, found = ask(server, path, {"model": "tiny", **body})
+        said = found["error"] if isinstance(found["error"], str) else found["error"]["message"]
+        assert status == 400 and "characters, the context holds 2048 tokens" in said, (path, found)
+        if param is not None:
+            assert found["error"]["param"] == param and found["error"]["code"] == "context_length_exceeded"
+    counted = ask(server, "/tokenize", {"model": "tiny", "content": long, "with_pieces": True})[2]
+    assert counted["count"] == len(long) and counted["tokens"][0]["piece"] == "a"
+    for name in ("prompt", "content"):
+        status, _, found = ask(server, "/tokenize", {"model": "tiny", name: "a" * ((1 << 20) + 1)})
+        assert status == 400 and found["error"]["param"] == name and "1048576 can be tokenised" in found["error"]["message"]
