@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import select
 import signal
 import ssl
 import stat
@@ -229,7 +230,9 @@ def test_limits_of_a_server(models: list[ModelSpec]) -> None:
         assert ask(server, "/v1/chat/completions", free)[2]["usage"]["completion_tokens"] == 5
 
 
-def test_tls(models: list[ModelSpec], tmp_path: Path) -> None:
+@pytest.fixture
+def tls_files(tmp_path: Path) -> dict[str, Any]:
+    """The settings of a certificate for localhost."""
     made = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
          "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
@@ -237,13 +240,45 @@ def test_tls(models: list[ModelSpec], tmp_path: Path) -> None:
     )  # fmt: skip
     if made.returncode:
         pytest.skip("needs openssl")
-    files: dict[str, Any] = {"certificate": str(tmp_path / "cert.pem"), "private_key": str(tmp_path / "key.pem")}
-    with one_model(models, **files) as server:
-        trust = ssl.create_default_context(cafile=files["certificate"])
-        with urllib.request.urlopen(f"https://localhost:{server.port}/health", context=trust) as response:
-            assert json.load(response) == {"status": "ok"}
-    with pytest.raises(InputError, match="both"):
-        one_model(models, certificate="cert.pem")
+    return {"certificate": str(tmp_path / "cert.pem"), "private_key": str(tmp_path / "key.pem")}
+
+
+def test_tls(models: list[ModelSpec], tls_files: dict[str, Any]) -> None:
+    trust = ssl.create_default_context(cafile=tls_files["certificate"])
+    with one_model(models, connections=20, head_seconds=1.0, **tls_files) as server:
+
+        def serves() -> None:
+            with urllib.request.urlopen(f"https://localhost:{server.port}/health", context=trust) as response:
+                assert json.load(response) == {"status": "ok"}
+
+        serves()
+        body = json.dumps({**CHAT, "stream": True, "max_tokens": 300}).encode()
+        with connect(server) as plain, trust.wrap_socket(plain, server_hostname="localhost") as connection:
+            connection.sendall(request("/v1/chat/completions", body))
+            assert read_all(connection).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert ask(server, "/health", method="GET")[0] == 0, "nobody is served in the clear"
+        # Connections that never begin the handshake count as others do, and go as they do.
+        idle = [connect(server) for _ in range(60)]
+        try:
+            serves()
+            assert len([c for c in idle if select.select([c], [], [], 0)[0]]) >= 40, "those beyond the limit were ended"
+            time.sleep(1.3)
+            assert all(read_all(c) == b"" for c in idle), "the others go by themselves"
+        finally:
+            for connection in idle:
+                connection.close()
+        serves()
+
+
+def test_tls_files_that_cannot_be_used(models: list[ModelSpec], tls_files: dict[str, Any]) -> None:
+    certificate, key = tls_files.values()
+    for files, words in (
+        ({"certificate": certificate}, "both"),
+        ({"certificate": key, "private_key": certificate}, "do not fit together"),
+        ({"certificate": "nothing.pem", "private_key": key}, "No such file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            one_model(models, **files)
 
 
 def test_requests_end_before_the_server_does(models: list[ModelSpec]) -> None:
