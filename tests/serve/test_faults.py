@@ -72,6 +72,8 @@ def test_a_killed_worker_costs_its_own_streams_only(fragile: ModelServer) -> Non
         # The next request waits until the model is there again.
         again = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=4)
         assert again.choices[0].message.content is not None and host.restarts == 1
+    told = [e for e in entries(fragile) if e["event"] == "model" and e["model"] == "tiny"]
+    assert [e["state"] for e in told] == ["loading", "ready", "restarting", "ready"] and "code -9" in told[2]["error"]
     assert ask(fragile, "/ready", method="GET")[0] == 200
 
 

@@ -180,6 +180,30 @@ def test_models_make_room_for_each_other(folder: Path, tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+def test_models_that_take_more_than_there_may_be_are_unloaded(folder: Path, tmp_path: Path) -> None:
+    """What a model takes is known once it runs: then the one that was used least recently goes."""
+    specs = [language_spec(folder), spec(encoder(tmp_path)), ModelSpec("rank", str(RERANKER), {"device": "host"})]
+    told: list[tuple[str, str]] = []
+
+    async def work() -> None:
+        settings = PoolSettings(memory=1 << 20, preload=False)
+        pool = ModelPool(specs, SOON, settings, lambda event, model, state: told.append((model, state)))
+        try:
+            pool.start()
+            assert await text_of(pool.find("tiny").submit("generate", ask()))
+            assert [e async for e in pool.find("bert").submit("embed", {"texts": ["w5"]})]
+            await asyncio.wait_for(pool.find("tiny").until("unloaded"), 30)
+            assert pool.find("bert").state == "ready", "one may stay, whatever it takes"
+            assert [e async for e in pool.find("rank").submit("rank", {"query": "a1", "texts": ["b2"]})]
+            assert pool.find("bert").memory > 1 << 20
+            await asyncio.wait_for(pool.find("bert").until("unloaded"), 30)
+        finally:
+            await pool.close()
+
+    asyncio.run(work())
+    assert [state for model, state in told if model == "tiny"] == ["loading", "ready", "unloaded", "closed"]
+
+
 def test_an_unused_model_is_unloaded(folder: Path) -> None:
     async def work() -> None:
         pool = ModelPool([language_spec(folder)], SOON, PoolSettings(idle_seconds=0.2))

@@ -67,14 +67,18 @@ class Call:
 class ModelHost:
     """One model: `submit` gives a call whose events come from its worker.
 
-    `make_room` is awaited before a worker starts: it may unload other models. States: unloaded, loading, ready, restarting,
-    failed, closed.
+    `make_room` is awaited before a worker starts: it may unload other models. `notice` is told each new state. States:
+    unloaded, loading, ready, restarting, failed, closed.
     """
 
     def __init__(
-        self, spec: ModelSpec, settings: HostSettings, make_room: Callable[[ModelHost], Awaitable[None]] | None = None
+        self,
+        spec: ModelSpec,
+        settings: HostSettings,
+        make_room: Callable[[ModelHost], Awaitable[None]] | None = None,
+        notice: Callable[..., None] | None = None,
     ) -> None:
-        self.spec, self.settings, self._make_room = spec, settings, make_room
+        self.spec, self.settings, self._make_room, self._notice = spec, settings, make_room, notice
         self.state = "unloaded"
         self.info: dict[str, Any] = {}
         self.statistics: dict[str, Any] = {}
@@ -245,7 +249,7 @@ class ModelHost:
                 failures = 0
                 continue
             self.restarts += 1
-            await self._set("restarting")
+            await self._set("restarting", error)
             await asyncio.sleep(min(self.settings.back_off * 2 ** (failures - 1), self.settings.longest_back_off))
 
     async def _unloaded(self, error: ApiError) -> None:
@@ -279,7 +283,7 @@ class ModelHost:
             self._dequeue(call)
             call.fail(error)
         self._wanted.clear()
-        await self._set("failed")
+        await self._set("failed", error)
 
     async def unload(self) -> bool:
         """End the worker of a model that nobody uses now; whether that was so."""
@@ -298,8 +302,11 @@ class ModelHost:
             await self._changed.wait_for(lambda: self.state in states)
         return self.state
 
-    async def _set(self, state: str) -> None:
+    async def _set(self, state: str, error: ApiError | None = None) -> None:
         if self.state != "closed":
+            if self._notice is not None and state != self.state:
+                why = {} if error is None else {"error": error.text}
+                self._notice("model", model=self.spec.name, state=state, **why)
             self.state = state
         async with self._changed:
             self._changed.notify_all()

@@ -65,7 +65,7 @@ class ModelServer:
 
     async def _serve(self) -> None:
         settings = self.settings
-        pool = ModelPool(self._specs, settings.models, settings.pool)
+        pool = ModelPool(self._specs, settings.models, settings.pool, self.log.event)
         self.api = api = Api(pool, settings, self._keys, self.log)
         config = uvicorn.Config(
             make_app(api),
