@@ -1,4 +1,4 @@
-"""Connections to strangers: how many there may be, how long one may say nothing, and TLS, whose handshake counts as nothing said."""
+"""Connections of strangers: how many there may be, how long one may say nothing, and TLS, whose handshake says nothing yet."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ModelPool:
         return sum(h.memory for h in others) + host.memory < settings.memory
 
     async def _look_after(self) -> None:
-        """Unloads what nobody uses, and what has turned out to take more than there may be: a model's size is known once it runs."""
+        """Unloads what nobody uses, and what takes more than there may be: how much that is shows once a model runs."""
         seconds, most = self.settings.idle_seconds, self.settings.memory
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_CHECKS if seconds is None else min(seconds / 4, _SECONDS_BETWEEN_CHECKS))
