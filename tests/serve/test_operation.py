@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -24,13 +26,17 @@ import pytest
 from opentelemetry import trace
 from prometheus_client.parser import text_string_to_metric_families
 
+import pumice as pm
 from cli_harness import command, environment
 from pumice.errors import FormatError, InputError
-from pumice.serve.facts import JsonLog
+from pumice.serve.bodies import Body
+from pumice.serve.facts import JsonLog, RequestFacts
+from pumice.serve.hosts import Call
 from pumice.serve.keys import ApiKey, hash_key, new_key, read_keys
 from pumice.serve.server import ModelServer
 from pumice.serve.settings import HostSettings, ServerSettings
 from pumice.serve.spec import ModelSpec
+from pumice.serve.worker import ModelWorker
 from serve.conftest import wait_until_ready
 from serve.raw_http import ask, connect, exchange, read_all, request
 
@@ -310,6 +316,61 @@ def _is_worker_of(pid: int, parent: int) -> bool:
         return f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_requests_leave_nothing_behind(server: ModelServer) -> None:
+    """What a request held is free when it is over: Python looks for cycles so seldom that large prompts would fill the memory."""
+    one = {"model": "tiny", "prompt": ["a", "b"], "max_tokens": 2}
+    gc.collect()
+    gc.disable()
+    try:
+        for path, body, status in (
+            ("/v1/chat/completions", CHAT, 200),
+            ("/v1/chat/completions", {**CHAT, "stream": True}, 200),
+            ("/v1/chat/completions", {**CHAT, "messages": [{"role": "user", "content": "a" * 200_000}]}, 400),
+            ("/v1/chat/completions", {**CHAT, "n": 0}, 400),
+            ("/v1/chat/completions", {**CHAT, "model": "other"}, 404),
+            ("/v1/completions", one, 200),
+            ("/v1/completions", {**one, "max_tokens": 5000}, 400),
+            ("/v1/completions", {**one, "prompt": [[70], [99999]]}, 400),
+            ("/nothing", {}, 404),
+        ):
+            assert ask(server, path, body)[0] == status
+            until = time.monotonic() + 10
+            while left := [type(o) for o in gc.get_objects() if isinstance(o, Body | RequestFacts) or _has_payload(o)]:
+                assert time.monotonic() < until, (path, status, left)
+                time.sleep(0.02)
+    finally:
+        gc.enable()
+
+
+def _has_payload(found: object) -> bool:
+    """The last call itself stays in the queue until the next."""
+    return isinstance(found, Call) and bool(found.payload)
+
+
+def test_faults_of_a_worker_are_logged_without_their_text(
+    models: list[ModelSpec], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> list[int]:
+        raise ValueError(SECRET)
+
+    async def work() -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = []
+        worker = ModelWorker(model, sent.append)
+        worker.take({"op": "tokenize", "id": 1, "text": SECRET})
+        while not sent:
+            await asyncio.sleep(0.01)
+        return sent
+
+    with pm.load(models[0].source, device="host", context=64) as model:
+        monkeypatch.setattr(model.tokenizer, "encode", fail)
+        (answer,) = asyncio.run(work())
+    assert answer["ev"] == "error" and SECRET not in str(answer)
+    written = capfd.readouterr().err
+    entry = json.loads(written)
+    assert entry["event"] == "fault" and entry["kind"] == "ValueError" and "serve/worker.py:" in entry["where"]
+    assert SECRET not in written
 
 
 def test_a_client_that_goes_away_frees_its_slots(server: ModelServer) -> None:

@@ -18,7 +18,7 @@ from pumice.serve.facts import RequestFacts
 _MODEL = re.compile(
     rb'\r\ncontent-disposition: form-data; name="model"\r\n(?:content-[^\r\n]*\r\n)*\r\n([^\r\n]{1,256})\r\n', re.IGNORECASE
 )
-_TASKS = {"generate": "writes text", "embed": "makes embeddings", "rank": "ranks texts"}
+_TASKS = {"generate": "writes text", "embed": "makes embeddings", "rerank": "ranks texts", "classify": "classifies texts"}
 
 
 class SpeechRequest(Body):

@@ -44,11 +44,11 @@ class GuardedProtocol(H11Protocol):
     @classmethod
     def limited(cls, connections: int, head_seconds: float, tls: ssl.SSLContext | None = None) -> type[GuardedProtocol]:
         """The protocol of one server."""
-        own = {"most_connections": connections, "head_seconds": head_seconds, "tls": tls, "counted": {}}
+        own: dict[str, Any] = {"most_connections": connections, "head_seconds": head_seconds, "tls": tls, "counted": {}}
         return type("Protocol", (cls,), own)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._socket, self._early = transport, b""
+        self._socket, self._early, self._is_made = transport, b"", self.tls is None
         self._deadline = self.loop.call_later(self.head_seconds, self._drop_if_idle)
         if self.tls is None:
             super().connection_made(transport)
@@ -73,20 +73,21 @@ class GuardedProtocol(H11Protocol):
             self._socket.abort()
             self._forget()
             return
+        self._is_made = True
         super().connection_made(secured)
         if self._early:
             super().data_received(self._early)
             self._early = b""
 
     def data_received(self, data: bytes) -> None:
-        if self.transport is None:  # it came together with the end of the handshake
-            self._early += data
-        else:
+        if self._is_made:
             super().data_received(data)
+        else:  # it came together with the end of the handshake
+            self._early += data
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
-        if self.transport is not None:
+        if self._is_made:
             super().connection_lost(exc)
 
     def _forget(self) -> None:

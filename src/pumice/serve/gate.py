@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice.errors import PumiceError
 from pumice.serve.api import Api
-from pumice.serve.api_errors import ApiError, as_data, from_data, unavailable
-from pumice.serve.facts import RequestFacts
+from pumice.serve.api_errors import ApiError, as_data, from_data, let_go, unavailable
+from pumice.serve.facts import RequestFacts, place_of
 from pumice.serve.keys import ApiKey, key_of
 from pumice.serve.page import PAGE_PATHS
 from pumice.serve.replies import Dialect, error_reply
@@ -105,22 +105,26 @@ class _Exchange:
                 if self._api.draining and self._scope["path"] not in _OPEN:
                     raise unavailable("the server is shutting down", code="shutting_down", retry_after=5.0)
                 await app(self._scope, self.receive, self.send)
-        except (_Disconnected, ClientDisconnect):
+        except (_Disconnected, ClientDisconnect) as e:
             facts.gone = True
             facts.status = facts.status or 499
+            let_go(e)
         except ApiError as e:
             await self._refuse(e)
+            let_go(e)
         except HTTPException as e:
             wrong = "there is no such endpoint" if e.status_code == 404 else "this endpoint does not do that"
             await self._refuse(ApiError(e.status_code, wrong, code="unknown_url", hint="docs/serve.md lists what there is"))
         except PumiceError as e:
             await self._refuse(from_data(as_data(e)))
+            let_go(e)
         except asyncio.CancelledError:
             facts.gone = True
             raise
         except Exception as e:
-            self._api.log.event("fault", id=facts.id, kind=type(e).__name__, where=_where(e))
+            self._api.log.event("fault", id=facts.id, kind=type(e).__name__, where=place_of(e))
             await self._refuse(ApiError(500, "the server failed", code="internal_error", hint=f"its log has {facts.id}"))
+            let_go(e)
 
     # -- checks -----------------------------------------------------------------------------------------------------
     def _check_place(self, local: bool) -> None:
@@ -201,17 +205,6 @@ class _Exchange:
         allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": "600"}
         allowed["access-control-allow-headers"] = "authorization, content-type, x-api-key, anthropic-version"
         await Response(status_code=204, headers=allowed)(self._scope, self.receive, self.send)
-
-
-def _where(error: BaseException) -> str:
-    """The place of a fault in this package: file and line, without any value."""
-    trace, found = error.__traceback__, ""
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if "pumice" in name:
-            found = f"{name.rsplit('pumice', 1)[-1]}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
 
 
 async def unless_gone(receive: Receive, work: Awaitable[Any], facts: RequestFacts) -> Any:

@@ -23,17 +23,21 @@ _AHEAD = 2
 _WELL_SECONDS = 60.0
 
 
+def _nothing() -> None:
+    pass
+
+
 class Call:
     """A request on its way through a host: waits, runs in the worker, and gets events until it is done."""
 
-    def __init__(self, op: str, payload: Frame, *, client: str, units: int) -> None:
-        self.id, self.op, self.payload, self.client, self.units = next(_IDS), op, payload, client, units
+    def __init__(self, op: str, payload: Frame, *, client: str, units: int, size: int = 0) -> None:
+        self.id, self.op, self.payload, self.client, self.units, self.size = next(_IDS), op, payload, client, units, size
         self.events: asyncio.Queue[Frame | ApiError] = asyncio.Queue()
         self.ticket: Ticket[Call] | None = None
         # Whether the worker has it; whether something of the answer came; how often a worker died with it.
         self.sent = self.begun = self.over = False
         self.lost = 0
-        self.cancel: Callable[[], None] = lambda: None
+        self.cancel: Callable[[], None] = _nothing
         self.timer: asyncio.TimerHandle | None = None
         self.created = time.monotonic()
 
@@ -47,11 +51,14 @@ class Call:
         self.over = True
         if self.timer is not None:
             self.timer.cancel()
+        # What leads back here would keep all of it until Python looks for cycles, which is seldom.
+        self.payload, self.cancel, self.timer, self.ticket = {}, _nothing, None, None
         if event is not None:
             self.events.put_nowait(event)
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
         """Events until the last; an iteration that is left early cancels the call."""
+        event: Frame | ApiError | None = None
         try:
             while True:
                 event = await self.events.get()
@@ -61,6 +68,7 @@ class Call:
                     return
                 yield event
         finally:
+            event = None  # an error knows this frame: they would keep each other
             self.cancel()
 
 
@@ -131,8 +139,7 @@ class ModelHost:
         limits = self.settings
         if len(self._waiting) >= limits.queue or self._waiting_bytes + size > limits.queue_bytes:
             raise overloaded(f"{len(self._waiting)} requests wait for {self.spec.name} already", self.retry_after, "queue_full")
-        call = Call(op, payload, client=client, units=units)
-        call.payload["size"] = size
+        call = Call(op, payload, client=client, units=units, size=size)
         call.cancel = lambda: self._cancel(call)
         if seconds is not None:
             call.timer = asyncio.get_running_loop().call_later(seconds, self._expire, call, seconds)
@@ -152,20 +159,20 @@ class ModelHost:
         self._order += 1
         call.ticket = self._queue.add(call, priority=0, client=call.client, order=self._order, batch=self._order)
         self._waiting[call.id] = call
-        self._waiting_bytes += call.payload["size"]
+        self._waiting_bytes += call.size
 
     def _dequeue(self, call: Call) -> None:
         if self._waiting.pop(call.id, None) is not None:
-            self._waiting_bytes -= call.payload["size"]
+            self._waiting_bytes -= call.size
 
     def _cancel(self, call: Call) -> None:
         """A client went away, or has all it wants: its sequences end with the token step that runs."""
         if call.over:
             return
-        call.end()
         if call.ticket is not None:
             self._queue.discard(call.ticket)
         self._dequeue(call)
+        call.end()
         if call.sent and call.id in self._running and self.worker is not None:
             # It counts until the worker has let go of it.
             self.worker.send({"op": "cancel", "id": call.id})

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from pumice.errors import DeviceLost, InputError
+from pumice.errors import DeviceLost, InputError, PumiceError
 from pumice.llm.cross_encoder import CrossEncoder
 from pumice.llm.embed import EmbeddingModel
 from pumice.llm.handles import Handle
@@ -25,8 +25,9 @@ from pumice.llm.model import LanguageModel
 from pumice.llm.requests import sampling_of
 from pumice.llm.response_cache import cache_of
 from pumice.llm.step_inputs import RULES
-from pumice.serve.api_errors import as_data
+from pumice.serve.api_errors import as_data, let_go
 from pumice.serve.conversations import answer_grammar, knows_tools, render_conversation, tool_format
+from pumice.serve.facts import JsonLog, place_of
 from pumice.serve.frames import Frame, pack, receive
 from pumice.serve.lengths import check_prompt, check_text
 from pumice.serve.warm import compiler_is_loaded, warm_up
@@ -98,8 +99,10 @@ class ModelWorker:
         except Exception as e:
             lost = isinstance(e, DeviceLost)
             self._send({"id": number, "ev": "error", "error": as_data(e)})
-            if not lost and as_data(e)["code"] == "error":
-                print(f"pumice worker: {type(e).__name__}: {e!s:.500}", file=sys.stderr)
+            if not lost and not isinstance(e, PumiceError):
+                # By its kind and place alone: what it says may hold somebody's text.
+                JsonLog().event("fault", kind=type(e).__name__, where=place_of(e))
+            let_go(e)
         if lost:
             # Frames that are on their way still go out.
             asyncio.get_running_loop().call_later(0.2, os._exit, DEVICE_LOST)
