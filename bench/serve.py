@@ -189,7 +189,12 @@ def stories(model: str, clients: int, seed: str, args: argparse.Namespace, token
             return numbers(model, name, CAUSAL[args.gpu_shape]["vocab_size"], args.prompt, tokens)
         return story(model, name, _TOPICS[(k + r) % len(_TOPICS)], tokens)
 
-    return [[one(k, r) for r in range(args.requests)] for k in range(clients)]
+    return [[one(k, r) for r in range(requests_each(clients, args))] for k in range(clients)]
+
+
+def requests_each(clients: int, args: argparse.Namespace) -> int:
+    """Requests of each client in a round: a lone one sends many, or its percentiles would be of a few."""
+    return max(2 if args.gpu_shape else 1, -(-args.requests // clients))
 
 
 @dataclass(frozen=True)
@@ -247,7 +252,7 @@ def main() -> int:
     parser.add_argument("--gpu-shape", nargs="?", const="llama1b", choices=sorted(CAUSAL), help="random weights of a shape")
     parser.add_argument("--device", help="of ours: host, or webgpu with --gpu-shape")
     parser.add_argument("--clients", type=whole_numbers, help="how many ask at once")
-    parser.add_argument("--requests", type=int, default=2, help="requests of each client in a round")
+    parser.add_argument("--requests", type=int, default=16, help="requests of all clients in a round, one of each at least")
     parser.add_argument("--rounds", type=int, default=2, help="how often each side has its turn")
     parser.add_argument("--tokens", type=int, default=64, help="the most tokens of an answer")
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt, with --gpu-shape")
@@ -321,7 +326,7 @@ def _rows(model: str, clients: int, sides: dict[str, dict[int, tuple[Load, int]]
     ours, memory = sides["ours"][clients]
     peer, theirs = sides["peer"][clients] if "peer" in sides else (None, None)
     name, many = "llama_cpp.server", f"{clients} client{'s' if clients > 1 else ''}"
-    work = f"{Path(model).stem} served to {many}, {args.requests} answers each of up to {args.tokens} tokens"
+    work = f"{Path(model).stem} served to {many}, {requests_each(clients, args)} answers each of up to {args.tokens} tokens"
     goal = Goal(1.2) if clients >= 8 and not args.gpu_shape else None
     note = f"{ours.failed} of our requests failed" if ours.failed else ""
     data: dict[str, Any] = {"p50_ms": ours.percentile(50), "failed": ours.failed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -340,6 +341,9 @@ async def serve(source: int, sink: int, given: Frame | None = None) -> int:
     if given is None and compiler_is_loaded():
         model.close()
         _start_again(first, sink)
+    # Python looks through everything for cycles at times, some 30 ms that a first token would wait: the model needs no look.
+    gc.collect()
+    gc.freeze()
     worker = ModelWorker(model, send, receipts=first.get("receipts"))
     send({"ev": "ready", "info": describe_model(model)})
 
