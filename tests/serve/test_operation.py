@@ -29,6 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import pumice as pm
 from cli_harness import command, environment
 from pumice.errors import FormatError, InputError
+from pumice.receipts.verify import verify_receipt
 from pumice.serve.bodies import Body
 from pumice.serve.facts import JsonLog, RequestFacts
 from pumice.serve.hosts import Call
@@ -170,9 +171,33 @@ def test_keys_and_logs(models: list[ModelSpec], tmp_path: Path) -> None:
         assert status == 429 and 1 <= int(again["retry-after"]) <= 60
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     entry = next(e for e in lines if e.get("id") == headers["x-request-id"])
+    assert [e["route"] for e in lines if e.get("status") == 429] == ["/v1/models"] * 2
     assert entry["key"] == "me" and entry["completion_tokens"] == 4 and entry["model"] == "tiny" and entry["status"] == 200
     assert SECRET not in log.getvalue() and body["choices"][0]["message"]["content"] not in log.getvalue()
     assert key not in log.getvalue() and "guess" not in log.getvalue()
+
+
+def test_receipts_of_every_answer(models: list[ModelSpec], tmp_path: Path) -> None:
+    """Each is found by the id of its request, verifies, and holds what the client got."""
+    settings = ServerSettings(port=0, drain_seconds=2, models=HostSettings(receipts=str(tmp_path)))
+    with ModelServer(models, settings, log=JsonLog(quiet=True)) as server:
+        wait_until_ready(server)
+        two = {"model": "tiny", "prompt": ["a", "b"], "n": 2, "max_tokens": 3, "ignore_eos": True}
+        for path, body, count in (
+            ("/v1/chat/completions", CHAT, 1),
+            ("/v1/completions", two, 4),
+            ("/v1/embeddings", {"model": "bert", "input": ["w5"] * 40}, 2),
+            ("/v1/rerank", {"model": "rank", "query": "a1", "documents": ["b2", "c3"]}, 1),
+        ):
+            status, headers, answer = ask(server, path, body)
+            assert status == 200
+            found = sorted(tmp_path.glob(f"{headers['x-request-id']}-*.json"))
+            assert len(found) == count, (path, found)
+            for file in found:
+                assert verify_receipt(file.read_bytes()).contents, (path, file)
+            if path == "/v1/chat/completions":
+                said = verify_receipt(found[0].read_bytes()).contents["text"].decode()
+                assert answer["choices"][0]["message"]["content"] == said
 
 
 def test_files_of_keys(tmp_path: Path) -> None:
@@ -200,8 +225,12 @@ def test_strangers_are_kept_out(server: ModelServer, models: list[ModelSpec]) ->
     status, headers, _ = ask(server, "/v1/models", method="OPTIONS", Origin="http://evil.example")
     assert status == 403 and "access-control-allow-origin" not in headers
     with one_model(models, origins=("http://app.example",)) as other:
-        status, headers, _ = ask(other, "/v1/models", method="OPTIONS", Origin="http://app.example")
+        # As OpenAI's client in a page asks: with headers of its own.
+        wanted = "authorization,content-type,x-stainless-lang,x-stainless-retry-count"
+        asks = {"Origin": "http://app.example", "Access_Control_Request_Headers": wanted}
+        status, headers, _ = ask(other, "/v1/models", method="OPTIONS", **asks)
         assert status == 204 and headers["access-control-allow-origin"] == "http://app.example"
+        assert headers["access-control-allow-headers"] == wanted and headers["access-control-expose-headers"]
         status, headers, _ = ask(other, "/health", method="GET", Origin="http://app.example")
         assert status == 200 and headers["access-control-allow-origin"] == "http://app.example"
 

@@ -34,6 +34,7 @@ class Api:
         """Let a request wait for a model."""
         host = self.pool.find(model)
         facts.model = host.spec.name
+        payload = {"request": facts.id, **payload}
         size = len(json.dumps(payload))
         seconds = self.settings.request_seconds
         return host.submit(op, payload, client=facts.key or "", units=units, size=size, seconds=seconds)
@@ -64,8 +65,9 @@ class Api:
         extra = {"n": n, "options": given, "strict": limit is not None, "most_tokens": most}
         calls: list[Call] = []
         try:
-            for prompt in prompts:
-                calls.append(self.submit("generate", model, {**prompt, **extra}, facts, units=n))
+            for k, prompt in enumerate(prompts):
+                own = {"request": f"{facts.id}-{k}"} if len(prompts) > 1 else {}
+                calls.append(self.submit("generate", model, {**prompt, **extra, **own}, facts, units=n))
         except ApiError:
             for call in calls:
                 call.cancel()

@@ -107,4 +107,4 @@ def make_app(api: Api) -> ASGIApp:
 
     routes = [HttpRoute(path, _endpoint(api, path, handler), methods=[method]) for method, path, handler in ROUTES]
     # Without Starlette's own application: its last resort for errors would answer before the gate can.
-    return Gate(api, Router(routes, lifespan=life))
+    return Gate(api, Router(routes, lifespan=life), {path for _, path, _ in ROUTES})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Container
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -54,8 +54,8 @@ class _Disconnected(Exception):
 class Gate:
     """An ASGI application around the endpoints."""
 
-    def __init__(self, api: Api, app: ASGIApp) -> None:
-        self._api, self._app = api, app
+    def __init__(self, api: Api, app: ASGIApp, routes: Container[str] = ()) -> None:
+        self._api, self._app, self._routes = api, app, routes
         self._local = api.settings.host in LOOPBACK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,6 +64,8 @@ class Gate:
                 await self._app(scope, receive, send)
             return
         facts = RequestFacts(self._api.metrics, scope["method"], scope["path"])
+        if scope["path"] in self._routes:  # so that logs and counts have it of requests that come no further, too
+            facts.route = scope["path"]
         scope.setdefault("state", {})["facts"] = facts
         # By this routes know that an exception is understood.
         scope["app"] = self
@@ -187,6 +189,7 @@ class _Exchange:
         found = {**_HEADERS, "x-request-id": self._facts.id}
         if self._origin is not None:
             found |= {"access-control-allow-origin": self._origin, "vary": "Origin"}
+            found["access-control-expose-headers"] = "x-request-id, retry-after"
         return [(k.encode(), v.encode("latin-1")) for k, v in found.items()]
 
     async def _refuse(self, error: ApiError) -> None:
@@ -203,7 +206,9 @@ class _Exchange:
         from starlette.responses import Response
 
         allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": "600"}
-        allowed["access-control-allow-headers"] = "authorization, content-type, x-api-key, anthropic-version"
+        # Clients add headers of their own, which mean nothing here; those that do are checked as ever.
+        wanted = self.headers.get("access-control-request-headers", "")
+        allowed["access-control-allow-headers"] = wanted or "authorization, content-type"
         await Response(status_code=204, headers=allowed)(self._scope, self.receive, self.send)
 
 

@@ -9,11 +9,10 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -32,6 +31,10 @@ from pumice.serve.facts import JsonLog, place_of
 from pumice.serve.frames import Frame, pack, receive
 from pumice.serve.lengths import check_prompt, check_text
 from pumice.serve.warm import compiler_is_loaded, warm_up
+
+if TYPE_CHECKING:
+    from pumice.llm.answers import Generation
+    from pumice.receipts.receipt import Receipt
 
 # The exit code of a worker whose device is lost: a new process gets a new device.
 DEVICE_LOST = 75
@@ -131,8 +134,8 @@ class ModelWorker:
                 if piece.answer is not None:
                     part |= {"reason": answer.finish_reason, "stop": answer.stop_string, "usage": answer.usage}
                     part |= {"seed": answer.seed, "timings": answer.timings}
-                    if frame.get("receipt") or self._receipts:
-                        part["receipt"] = await loop.run_in_executor(self._preparing, self._receipt, answer)
+                    if self._receipts:
+                        await loop.run_in_executor(self._preparing, self._keep_receipt_of, answer, frame, piece.choice)
                 yield part
         finally:
             if not handle.done:
@@ -165,7 +168,7 @@ class ModelWorker:
         if not frame.get("strict"):
             options["max_tokens"] = min(options["max_tokens"], most)
         options["grammar"] = answer_grammar(model, frame)
-        if frame.get("receipt") or self._receipts:
+        if self._receipts:
             options["cache"] = False  # a receipt is of a run
         order = {"client": frame.get("client", ""), "deadline": frame.get("deadline")}
         handle = model.engine.submit(tokens, n=frame.get("n", 1), strict=True, **order, **options)
@@ -178,14 +181,13 @@ class ModelWorker:
 
         return {**spelled(entry), "top": [spelled(e) for e in entry["top"]]}
 
-    def _receipt(self, answer: Any) -> dict[str, Any]:
-        receipt = answer.receipt
-        found: dict[str, Any] = {}
-        if self._receipts:
-            path = os.path.join(self._receipts, f"{time.time_ns()}-{os.getpid()}.json")
-            receipt.save(path)
-            found["file"] = path
-        return found
+    def _keep_receipt_of(self, answer: Generation, frame: Mapping[str, Any], number: int) -> None:
+        self._keep_receipt(answer.receipt, frame, number)
+
+    def _keep_receipt(self, receipt: Receipt, frame: Mapping[str, Any], number: int) -> None:
+        """Writes a receipt under the id of its request, which the client knows as well."""
+        assert self._receipts is not None
+        receipt.save(os.path.join(self._receipts, f"{frame['request']}-{number}.json"))
 
     # -- encoders ---------------------------------------------------------------------------------------------------
     async def _embed(self, frame: Frame) -> AsyncIterator[Frame]:
@@ -208,8 +210,7 @@ class ModelWorker:
             items += [i if len(i) <= model.max_tokens else [*i[: model.max_tokens], i[-1]] for i in ids]
         yield {"ev": "start", "prompt_tokens": sum(min(len(i), model.max_tokens) for i in items)}
         for at in range(0, len(items), _TEXTS_AT_ONCE):
-            some = items[at : at + _TEXTS_AT_ONCE]
-            vectors = await self._in_turn(model.embed_tokens, some)
+            vectors = await self._proven(model.embed_tokens, items[at : at + _TEXTS_AT_ONCE], frame, at // _TEXTS_AT_ONCE)
             yield {"ev": "vectors", "vectors": np.asarray(vectors, np.float32).tolist()}
 
     async def _rank(self, frame: Frame) -> AsyncIterator[Frame]:
@@ -228,7 +229,16 @@ class ModelWorker:
         yield {"ev": "start", "prompt_tokens": tokens}
         for at in range(0, len(texts), _TEXTS_AT_ONCE):
             some = [(query, t) for t in texts[at : at + _TEXTS_AT_ONCE]]
-            yield {"ev": "scores", "scores": np.asarray(await self._in_turn(model.scores, some)).tolist()}
+            scores = await self._proven(model.scores, some, frame, at // _TEXTS_AT_ONCE)
+            yield {"ev": "scores", "scores": np.asarray(scores).tolist()}
+
+    async def _proven(self, work: Callable[..., Any], given: Any, frame: Frame, number: int) -> Any:
+        """What an encoder gives for some texts, with a receipt where the server keeps them."""
+        if not self._receipts:
+            return await self._in_turn(work, given)
+        found, receipt = await self._in_turn(partial(work, receipt=True), given)
+        await asyncio.get_running_loop().run_in_executor(self._preparing, self._keep_receipt, receipt, frame, number)
+        return found
 
     async def _in_turn(self, work: Callable[[Any], Any], given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._encoding, work, given)
