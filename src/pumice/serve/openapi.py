@@ -78,6 +78,8 @@ def describe() -> dict[str, Any]:
         paths[path] = {"post": {"requestBody": {"required": True, "content": _FORM}, "responses": _RESPONSES}}
     for path in READ:
         paths[path] = {"get": {"responses": _RESPONSES}}
+        if "{" in path:
+            paths[path]["get"]["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
     about = {"title": "Pumice", "version": __version__}
     return {"openapi": "3.1.0", "info": about, "paths": paths, "components": {"schemas": schemas}}
 
