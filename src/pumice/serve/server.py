@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 import socket
@@ -88,6 +89,7 @@ class ModelServer:
         """Serve until SIGTERM or Ctrl-C, then let open requests end; whether it was Ctrl-C."""
         # uvicorn sends itself the signal again when all is over, which would end the process as if nothing had been finished.
         before = signal.signal(signal.SIGTERM, lambda *_: None)
+        gc.freeze()  # what was imported stays: Python need not look through it for cycles while requests wait
         try:
             asyncio.run(self._serve())
         except KeyboardInterrupt:
