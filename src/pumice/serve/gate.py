@@ -24,6 +24,8 @@ from pumice.serve.spans import request_span
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 # They say whether the server lives, to those who start and stop it.
 _OPEN = frozenset({"/health", "/ready"})
+# Bodies up to this are always taken: those of most requests, whatever others send.
+_SMALL_BODY = 1 << 16
 _HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -76,6 +78,7 @@ class Gate:
                 await exchange.run(self._app, local=self._local)
         finally:
             self._api.metrics.open_requests -= 1
+            self._api.hold(-exchange.held)
             facts.finish()
             self._api.spend(exchange.key, facts)
             if scope["path"] not in _OPEN:
@@ -89,7 +92,7 @@ class _Exchange:
         self._api, self._facts, self.headers, self._scope = api, facts, headers, scope
         self._receive, self._send = receive, send
         self._begun = False
-        self._taken = 0
+        self._taken = self.held = 0
         self.key: ApiKey | None = None
         self._origin: str | None = None
 
@@ -171,6 +174,9 @@ class _Exchange:
         self._taken += len(message.get("body", b""))
         if self._taken > self._api.settings.body_bytes:
             raise self._too_large()
+        if (more := self._taken - _SMALL_BODY - self.held) > 0:
+            self._api.hold(more)
+            self.held += more
         return message
 
     async def send(self, message: Message) -> None:
@@ -197,7 +203,7 @@ class _Exchange:
         if self._begun:  # the answer breaks off, which is all that can be said now
             raise error
         reply = error_reply(error, dialect_of(self._scope["path"]), self._facts.id)
-        if error.status in (408, 413, 415, 421):  # what is left of the body is not read
+        if error.status in (408, 413, 415, 421) or error.reason == "bodies_full":  # what is left of the body is not read
             reply.headers["Connection"] = "close"
         with contextlib.suppress(_Disconnected):
             await reply(self._scope, self.receive, self.send)

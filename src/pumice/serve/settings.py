@@ -44,6 +44,7 @@ class ServerSettings:
     certificate: str | None = None
     private_key: str | None = None
     body_bytes: int = 8 << 20
+    all_bodies_bytes: int = 256 << 20
     header_bytes: int = 32 << 10
     most_tokens: int | None = None
     most_choices: int = 16
