@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
@@ -157,6 +158,24 @@ def test_a_full_queue_says_when_to_come_back(folder: Path) -> None:
             host.submit("generate", ask(), size=101)
 
     with_host(lambda: ModelHost(language_spec(folder), HostSettings(queue=5, queue_bytes=100)), work)
+
+
+def test_an_answer_that_nobody_reads_ends(folder: Path) -> None:
+    """It does not wait in memory, whatever its length; one that is read is as long as it is."""
+    settings = dataclasses.replace(SOON, unread_bytes=1 << 20)
+
+    async def work(host: ModelHost) -> None:
+        many = ask(max_tokens=900, logprobs=20, ignore_eos=True)
+        read = [e async for e in host.submit("generate", many)]
+        assert sum(len(e.get("logprobs", ())) for e in read) == 900
+        call = host.submit("generate", many)
+        while not call.over:
+            await asyncio.sleep(0.01)
+        assert call.events.qsize() == 1 and (await failure(call)).reason == "client_too_slow"
+        while host.running:
+            await asyncio.sleep(0.01)
+
+    with_host(lambda: ModelHost(language_spec(folder, context=1024), settings), work)
 
 
 def test_models_make_room_for_each_other(folder: Path, tmp_path: Path) -> None:

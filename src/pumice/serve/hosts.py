@@ -23,6 +23,11 @@ _AHEAD = 2
 _WELL_SECONDS = 60.0
 
 
+def _weight(event: Frame) -> int:
+    """About how many bytes an event takes."""
+    return 256 + len(event.get("text", "")) + 256 * sum(1 + len(e["top"]) for e in event.get("logprobs", ()))
+
+
 def _nothing() -> None:
     pass
 
@@ -39,7 +44,14 @@ class Call:
         self.lost = 0
         self.cancel: Callable[[], None] = _nothing
         self.timer: asyncio.TimerHandle | None = None
+        # About how many bytes of events nobody has read yet.
+        self.unread = 0
         self.created = time.monotonic()
+
+    def put(self, event: Frame) -> None:
+        """Something of the answer."""
+        self.unread += _weight(event)
+        self.events.put_nowait(event)
 
     def fail(self, error: ApiError) -> None:
         """End with an error."""
@@ -66,6 +78,7 @@ class Call:
                     raise event
                 if event["ev"] == "done":
                     return
+                self.unread -= _weight(event)
                 yield event
         finally:
             event = None  # an error knows this frame: they would keep each other
@@ -220,7 +233,17 @@ class ModelHost:
         elif not call.over:
             if (usage := frame.get("usage")) is not None:
                 self._queue.served[call.client] += usage["prompt_tokens"] + usage["completion_tokens"]
-            call.events.put_nowait(frame)
+            call.put(frame)
+            if call.unread > self.settings.unread_bytes:
+                self._cut_off(call)
+
+    def _cut_off(self, call: Call) -> None:
+        """Ends an answer that its client does not read: it would grow here, faster than any connection notices."""
+        self._cancel(call)
+        while not call.events.empty():
+            call.events.get_nowait()
+        hint = "read the stream as it comes, or ask for less"
+        call.events.put_nowait(ApiError(503, "too much of the answer was not read", code="client_too_slow", hint=hint))
 
     def _leave(self, call: Call) -> None:
         del self._running[call.id]
