@@ -1,11 +1,12 @@
 """Models served to 1, 8 and 32 clients at once, ours and llama.cpp's own server in turns; or, on a GPU, to 128 clients.
 
-python bench/serve.py [--model smollm2,qwen] [--clients 1,8,32] [--rounds 2] [--alone]
+python bench/serve.py [--model smollm2,qwen] [--clients 1,8,32] [--rounds 2] [--fast] [--alone]
 python bench/serve.py --gpu-shape [llama1b] [--clients 1,8,32,128]
 The peer is llama_cpp.server, from the environment that bench/peers.sh makes or PUMICE_BENCH_PYTHON names. Both have the same
-file, threads, 16-bit caches and prompts. Both servers run all the time and are asked one after the other, so that what else the
-machine does meets both. With --gpu-shape the weights are random f16 ones of a known shape, and there is no peer; the figures go
-to serving-MACHINE.json too, which bench/plot.py draws.
+file, threads, 16-bit caches and prompts; with --fast ours multiplies quantised weights in 8-bit integers, as the peer does.
+Both servers run all the time and are asked one after the other, so that what else the machine does meets both. With --gpu-shape
+the weights are random f16 ones of a known shape, and there is no peer; the figures go to serving-MACHINE.json too, which
+bench/plot.py draws.
 """
 
 from __future__ import annotations
@@ -189,7 +190,12 @@ def stories(model: str, clients: int, seed: str, args: argparse.Namespace, token
             return numbers(model, name, CAUSAL[args.gpu_shape]["vocab_size"], args.prompt, tokens)
         return story(model, name, _TOPICS[(k + r) % len(_TOPICS)], tokens)
 
-    return [[one(k, r) for r in range(args.requests)] for k in range(clients)]
+    return [[one(k, r) for r in range(requests_each(clients, args))] for k in range(clients)]
+
+
+def requests_each(clients: int, args: argparse.Namespace) -> int:
+    """Requests of each client in a round: a lone one sends many, or its percentiles would be of a few."""
+    return max(2 if args.gpu_shape else 1, -(-args.requests // clients))
 
 
 @dataclass(frozen=True)
@@ -207,6 +213,7 @@ def our_side(path: Path, args: argparse.Namespace, device: str) -> Side:
     # Room for the prompts and answers of all clients at once; keys and values in 16 bits, as the peer has them.
     tokens = slots * (args.tokens + (args.prompt if args.gpu_shape else 64))
     command += ["--quiet", "--slots", str(slots), "--context", "512", "--memory", str(tokens), "--cache-dtype", "f16"]
+    command += ["--fast"] if args.fast else []
     return Side(command, port, "/ready")
 
 
@@ -247,11 +254,12 @@ def main() -> int:
     parser.add_argument("--gpu-shape", nargs="?", const="llama1b", choices=sorted(CAUSAL), help="random weights of a shape")
     parser.add_argument("--device", help="of ours: host, or webgpu with --gpu-shape")
     parser.add_argument("--clients", type=whole_numbers, help="how many ask at once")
-    parser.add_argument("--requests", type=int, default=2, help="requests of each client in a round")
+    parser.add_argument("--requests", type=int, default=16, help="requests of all clients in a round, one of each at least")
     parser.add_argument("--rounds", type=int, default=2, help="how often each side has its turn")
     parser.add_argument("--tokens", type=int, default=64, help="the most tokens of an answer")
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt, with --gpu-shape")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--fast", action="store_true", help="ours multiplies in 8-bit integers, as the peer always does")
     parser.add_argument("--alone", action="store_true", help="no peer")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results; RESULTS.md is written beside it")
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
@@ -321,7 +329,8 @@ def _rows(model: str, clients: int, sides: dict[str, dict[int, tuple[Load, int]]
     ours, memory = sides["ours"][clients]
     peer, theirs = sides["peer"][clients] if "peer" in sides else (None, None)
     name, many = "llama_cpp.server", f"{clients} client{'s' if clients > 1 else ''}"
-    work = f"{Path(model).stem} served to {many}, {args.requests} answers each of up to {args.tokens} tokens"
+    kind, key = (", fast", f"{model} fast") if args.fast else ("", model)
+    work = f"{Path(model).stem} served to {many}, {requests_each(clients, args)} answers each of up to {args.tokens} tokens{kind}"
     goal = Goal(1.2) if clients >= 8 and not args.gpu_shape else None
     note = f"{ours.failed} of our requests failed" if ours.failed else ""
     data: dict[str, Any] = {"p50_ms": ours.percentile(50), "failed": ours.failed}
@@ -332,13 +341,13 @@ def _rows(model: str, clients: int, sides: dict[str, dict[int, tuple[Load, int]]
         return None if peer is None else value
 
     return [
-        Row(f"serve {model} {clients}", work, "tokens/s", ours.tokens_per_s, of(peer and peer.tokens_per_s), name, goal, note,
+        Row(f"serve {key} {clients}", work, "tokens/s", ours.tokens_per_s, of(peer and peer.tokens_per_s), name, goal, note,
             data),
-        Row(f"serve {model} {clients} p50", f"the same: time to the first token, p50, {many}", "ms", ours.percentile(50),
+        Row(f"serve {key} {clients} p50", f"the same: time to the first token, p50, {many}", "ms", ours.percentile(50),
             of(peer and peer.percentile(50)), name),
-        Row(f"serve {model} {clients} p99", f"the same: time to the first token, p99, {many}", "ms", ours.percentile(99),
+        Row(f"serve {key} {clients} p99", f"the same: time to the first token, p99, {many}", "ms", ours.percentile(99),
             of(peer and peer.percentile(99)), name, None if args.gpu_shape else Goal(1.0, least=False)),
-        Row(f"serve {model} {clients} memory", f"the same: resident memory, {many}", "MB", memory / 1e6,
+        Row(f"serve {key} {clients} memory", f"the same: resident memory, {many}", "MB", memory / 1e6,
             of(theirs and theirs / 1e6), name, None if args.gpu_shape else Goal(1.5, least=False)),
     ]  # fmt: skip
 

@@ -28,7 +28,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[ModelSpec]:
 
 @pytest.fixture(scope="session")
 def server(models: list[ModelSpec]) -> Iterator[ModelServer]:
-    settings = ServerSettings(port=0, drain_seconds=2, body_bytes=1 << 20, models=HostSettings(back_off=0.05))
+    settings = ServerSettings(port=0, drain_seconds=2, body_bytes=2 << 20, models=HostSettings(back_off=0.05))
     with ModelServer(models, settings, log=JsonLog(quiet=True)) as running:
         wait_until_ready(running)
         yield running

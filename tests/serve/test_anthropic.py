@@ -14,6 +14,7 @@ from anthropic import Anthropic, AsyncAnthropic
 import pumice as pm
 from pumice.serve.server import ModelServer
 from pumice.serve.spec import ModelSpec
+from serve.raw_http import ask
 from serve.test_openai import WEATHER
 
 TOOL: Any = {
@@ -100,3 +101,27 @@ def test_errors(client: Anthropic) -> None:
         with pytest.raises(anthropic.BadRequestError):
             client.post("/v1/messages", body={"model": "tiny", "max_tokens": 4, "messages": HELLO, **wrong}, cast_to=object)
     assert next(m.id for m in client.models.list()) == "tiny"
+
+
+def test_the_client_s_runner_of_tools(client: Anthropic, server: ModelServer) -> None:
+    """It asks for conversations that the server keeps, and does without when it is told so in its own form."""
+
+    @anthropic.beta_tool
+    def clock(utc: bool) -> str:
+        """The time, of London or of here."""
+        return "noon"
+
+    asked: Any = {
+        "model": "tiny",
+        "max_tokens": 300,
+        "messages": HELLO,
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+    }
+    said = list(client.beta.messages.tool_runner(**asked, tools=[clock], max_iterations=2))
+    assert [m.stop_reason for m in said] == ["tool_use", "tool_use"] and said[0].content[0].type == "tool_use"
+    status, _, body = ask(
+        server, "/v1/messages", {"model": "tiny", "max_tokens": 4, "messages": HELLO, "thread": {"type": "create"}}
+    )
+    assert status == 400 and body["error"]["details"] == {"error_code": "thread_unsupported_request"}
+    cached = client.messages.create(model="tiny", max_tokens=4, messages=HELLO, cache_control={"type": "ephemeral"})
+    assert cached.usage.output_tokens <= 4

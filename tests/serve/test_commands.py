@@ -13,7 +13,10 @@ import pytest
 import pumice as pm
 from cli_harness import pumice, refused
 from pumice.errors import InputError
+from pumice.serve.facts import JsonLog
+from pumice.serve.keys import new_key
 from pumice.serve.server import ModelServer
+from pumice.serve.settings import ServerSettings
 from pumice.serve.spec import ModelSpec
 from serve.test_openai import PERSON
 
@@ -44,6 +47,23 @@ def test_run_and_chat_with_a_server(server: ModelServer, models: list[ModelSpec]
         pumice("run", "tiny", "hello", "--server", server.url, "--draft", "lookup"), "--draft and --server do not go together"
     )
     refused(pumice("run", "tiny", "hello", "--server", "http://127.0.0.1:9"), "cannot be reached", code=1)
+
+
+def test_what_stands_between_a_command_and_its_server(server: ModelServer, models: list[ModelSpec], tmp_path: Path) -> None:
+    one = ("run", "tiny", "hello", "--max-tokens", 2)
+    assert pumice(*one, "--server", f"{server.url}/v1/").returncode == 0, "the address that other clients want"
+    for wrong in ("http://localhost:99999", "localhost:x", "ftp://localhost", "http://[::1", "http://"):
+        refused(pumice(*one, "--server", wrong), "--server is")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "lines").write_text("pk-1\nX-Other: 2\n")
+    for name in ("empty", "lines"):
+        refused(pumice(*one, "--server", server.url, "--server-key-file", tmp_path / name), "holds no key")
+    key = new_key(tmp_path / "keys", "me")
+    (tmp_path / "mine").write_text(key + "\n")
+    settings = ServerSettings(port=0, drain_seconds=1, key_file=str(tmp_path / "keys"))
+    with ModelServer(models[:1], settings, log=JsonLog(quiet=True)) as locked:
+        refused(pumice(*one, "--server", locked.url), "--server-key-file FILE names the file")
+        assert pumice(*one, "--server", locked.url, "--server-key-file", tmp_path / "mine").returncode == 0
 
 
 def test_serve_refuses_what_it_cannot_do(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,22 @@ def test_a_body_of_a_gigabyte(process: tuple[subprocess.Popen[bytes], int], chun
     assert not answer or b" 413 " in answer.split(b"\r\n")[0]
     assert resident(made.pid) < before + (64 << 20)
     serves(port)
+
+
+@pytest.mark.slow
+def test_prompts_of_megabytes(process: tuple[subprocess.Popen[bytes], int]) -> None:
+    """Many prompts that are too long, several at once: neither process keeps what they took, and others are served meanwhile."""
+    made, port = process
+    body = {**CHAT, "messages": [{"role": "user", "content": "a" * 8_000_000}]}
+
+    def bombard(count: int) -> int:
+        with ThreadPoolExecutor(4) as pool:
+            sent = [pool.submit(ask_port, port, "/v1/chat/completions", body) for _ in range(count)]
+            serves(port)
+            for each in sent:
+                status, _, found = each.result()
+                assert status == 400 and found["error"]["code"] == "context_length_exceeded"
+        return resident(made.pid)
+
+    first = bombard(20)
+    assert bombard(60) < first + (200 << 20)

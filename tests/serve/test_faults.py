@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -72,6 +73,8 @@ def test_a_killed_worker_costs_its_own_streams_only(fragile: ModelServer) -> Non
         # The next request waits until the model is there again.
         again = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=4)
         assert again.choices[0].message.content is not None and host.restarts == 1
+    told = [e for e in entries(fragile) if e["event"] == "model" and e["model"] == "tiny"]
+    assert [e["state"] for e in told] == ["loading", "ready", "restarting", "ready"] and "code -9" in told[2]["error"]
     assert ask(fragile, "/ready", method="GET")[0] == 200
 
 
@@ -93,6 +96,36 @@ def test_huge_bodies(fragile: ModelServer) -> None:
         read_all(connection)
     assert sent < 1 << 25
     serves(fragile)
+
+
+def test_many_large_bodies_at_once(models: list[ModelSpec]) -> None:
+    """Bodies that are each small enough are refused when all together are not; small ones pass, and the room is given back."""
+    settings = ServerSettings(port=0, drain_seconds=1, body_bytes=1 << 20, all_bodies_bytes=3 << 20)
+    head = request("/v1/completions", b"", Content_Length=str(1 << 20)) + b" " * 1_000_000
+    with ModelServer(models[:1], settings, log=JsonLog(quiet=True)) as server:
+        wait_until_ready(server)
+        for _ in range(2):
+            unfinished = [connect(server) for _ in range(8)]
+            refused = 0
+            try:
+                for connection in unfinished:
+                    connection.sendall(head)
+                for connection in unfinished:
+                    connection.settimeout(0.5)
+                    with contextlib.suppress(TimeoutError):
+                        said = read_all(connection)
+                        assert b" 429 " in said.split(b"\r\n")[0] and b"retry-after: 1" in said and b"bodies_full" in said
+                        refused += 1
+                assert refused == 5
+                serves(server)
+            finally:
+                for connection in unfinished:
+                    connection.close()
+            body = b'{"model": "tiny", "max_tokens": 2, "prompt": "a"' + b" " * 900_000 + b"}"
+            until = time.monotonic() + 10
+            while exchange(server, request("/v1/completions", body))[0] != 200:
+                assert time.monotonic() < until, "those that are gone hold no room"
+                time.sleep(0.05)
 
 
 def test_bodies_that_do_not_come(fragile: ModelServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import string
 from typing import Any
 
@@ -165,6 +166,9 @@ def test_the_description_names_every_endpoint() -> None:
     described = {(m.upper(), p) for p, methods in describe()["paths"].items() for m in methods}
     there = {(method, path.replace("{model:path}", "{model}")) for method, path, _ in ROUTES}
     assert described == there and set(READ) <= {path for _, path in there}
+    for path, methods in describe()["paths"].items():  # as OpenAPI wants it, and tools that read it
+        for operation in methods.values():
+            assert {p["name"] for p in operation.get("parameters", ())} == set(re.findall(r"{(\w+)}", path))
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
@@ -159,6 +160,24 @@ def test_a_full_queue_says_when_to_come_back(folder: Path) -> None:
     with_host(lambda: ModelHost(language_spec(folder), HostSettings(queue=5, queue_bytes=100)), work)
 
 
+def test_an_answer_that_nobody_reads_ends(folder: Path) -> None:
+    """It does not wait in memory, whatever its length; one that is read is as long as it is."""
+    settings = dataclasses.replace(SOON, unread_bytes=1 << 20)
+
+    async def work(host: ModelHost) -> None:
+        many = ask(max_tokens=900, logprobs=20, ignore_eos=True)
+        read = [e async for e in host.submit("generate", many)]
+        assert sum(len(e.get("logprobs", ())) for e in read) == 900
+        call = host.submit("generate", many)
+        while not call.over:
+            await asyncio.sleep(0.01)
+        assert call.events.qsize() == 1 and (await failure(call)).reason == "client_too_slow"
+        while host.running:
+            await asyncio.sleep(0.01)
+
+    with_host(lambda: ModelHost(language_spec(folder, context=1024), settings), work)
+
+
 def test_models_make_room_for_each_other(folder: Path, tmp_path: Path) -> None:
     specs = [language_spec(folder), spec(encoder(tmp_path)), ModelSpec("rank", str(RERANKER), {"device": "host"})]
 
@@ -178,6 +197,30 @@ def test_models_make_room_for_each_other(folder: Path, tmp_path: Path) -> None:
             await pool.close()
 
     asyncio.run(work())
+
+
+def test_models_that_take_more_than_there_may_be_are_unloaded(folder: Path, tmp_path: Path) -> None:
+    """What a model takes is known once it runs: then the one that was used least recently goes."""
+    specs = [language_spec(folder), spec(encoder(tmp_path)), ModelSpec("rank", str(RERANKER), {"device": "host"})]
+    told: list[tuple[str, str]] = []
+
+    async def work() -> None:
+        settings = PoolSettings(memory=1 << 20, preload=False)
+        pool = ModelPool(specs, SOON, settings, lambda event, model, state: told.append((model, state)))
+        try:
+            pool.start()
+            assert await text_of(pool.find("tiny").submit("generate", ask()))
+            assert [e async for e in pool.find("bert").submit("embed", {"texts": ["w5"]})]
+            await asyncio.wait_for(pool.find("tiny").until("unloaded"), 30)
+            assert pool.find("bert").state == "ready", "one may stay, whatever it takes"
+            assert [e async for e in pool.find("rank").submit("rank", {"query": "a1", "texts": ["b2"]})]
+            assert pool.find("bert").memory > 1 << 20
+            await asyncio.wait_for(pool.find("bert").until("unloaded"), 30)
+        finally:
+            await pool.close()
+
+    asyncio.run(work())
+    assert [state for model, state in told if model == "tiny"] == ["loading", "ready", "unloaded", "closed"]
 
 
 def test_an_unused_model_is_unloaded(folder: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -15,8 +17,12 @@ import ollama
 import pytest
 
 import pumice as pm
+from pumice.serve.facts import JsonLog
+from pumice.serve.keys import new_key
 from pumice.serve.server import ModelServer
+from pumice.serve.settings import ServerSettings
 from pumice.serve.spec import ModelSpec
+from serve.conftest import wait_until_ready
 from serve.serving import RERANKER
 from serve.test_openai import PERSON, WEATHER
 
@@ -134,3 +140,45 @@ def test_tokens(server: ModelServer) -> None:
             post(server, path, body)
         assert refused.value.code == 400
         refused.value.close()
+
+
+def test_logprobs(client: ollama.Client) -> None:
+    asked: Any = {"model": "tiny", "options": GREEDY, "logprobs": True, "top_logprobs": 2}
+    found = client.chat(**asked, messages=HELLO).logprobs
+    assert found is not None and len(found) == 9 and all(len(e.top_logprobs or ()) == 2 and e.logprob <= 0 for e in found)
+    assert all(e.top_logprobs and e.top_logprobs[0].token == e.token for e in found), "the likeliest is taken"
+    streamed = [e for part in client.generate(**asked, prompt="hello", stream=True) for e in part.logprobs or ()]
+    assert streamed == list(found)
+    assert client.generate(**{**asked, "top_logprobs": None}, prompt="hello").logprobs[0].top_logprobs is None  # type: ignore[index]
+    assert client.chat(model="tiny", messages=HELLO, options=GREEDY).logprobs is None
+
+
+def test_models_are_unloaded_when_asked(models: list[ModelSpec]) -> None:
+    with ModelServer(models[:1], ServerSettings(port=0, drain_seconds=1), log=JsonLog(quiet=True)) as own:
+        wait_until_ready(own)
+        made = ollama.Client(host=own.url)
+        assert [m.context_length for m in made.ps().models] == [2048]
+        assert made.generate(model="tiny", keep_alive=0).done_reason == "unload" and not made.ps().models
+        assert made.chat(model="tiny", messages=HELLO, options=GREEDY, keep_alive="5m").eval_count == 9
+        assert made.ps().models and made.chat(model="tiny", keep_alive="0s").done_reason == "unload" and not made.ps().models
+        assert made.generate(model="tiny").done_reason == "load" and made.ps().models
+        for stream in (False, True):
+            answered = made.chat(model="tiny", messages=HELLO, options=GREEDY, keep_alive=0, stream=stream)
+            assert not stream or len(list(answered)) > 1
+            until = time.monotonic() + 20
+            while made.ps().models:
+                assert time.monotonic() < until, "it goes after the answer"
+                time.sleep(0.05)
+        made._client.close()
+
+
+def test_nobody_unloads_the_model_of_others(models: list[ModelSpec], tmp_path: Path) -> None:
+    key = new_key(tmp_path / "keys", "one")
+    settings = ServerSettings(port=0, drain_seconds=1, key_file=str(tmp_path / "keys"))
+    with ModelServer(models[:1], settings, log=JsonLog(quiet=True)) as own:
+        wait_until_ready(own)
+        made = ollama.Client(host=own.url, headers={"Authorization": f"Bearer {key}"})
+        with pytest.raises(ollama.ResponseError, match="decides itself") as refused:
+            made.generate(model="tiny", keep_alive=0)
+        assert refused.value.status_code == 403 and made.ps().models
+        made._client.close()

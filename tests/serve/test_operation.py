@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import os
 import re
+import select
 import signal
 import ssl
 import stat
@@ -23,13 +26,18 @@ import pytest
 from opentelemetry import trace
 from prometheus_client.parser import text_string_to_metric_families
 
+import pumice as pm
 from cli_harness import command, environment
 from pumice.errors import FormatError, InputError
-from pumice.serve.facts import JsonLog
+from pumice.receipts.verify import verify_receipt
+from pumice.serve.bodies import Body
+from pumice.serve.facts import JsonLog, RequestFacts
+from pumice.serve.hosts import Call
 from pumice.serve.keys import ApiKey, hash_key, new_key, read_keys
 from pumice.serve.server import ModelServer
 from pumice.serve.settings import HostSettings, ServerSettings
 from pumice.serve.spec import ModelSpec
+from pumice.serve.worker import ModelWorker
 from serve.conftest import wait_until_ready
 from serve.raw_http import ask, connect, exchange, read_all, request
 
@@ -163,9 +171,33 @@ def test_keys_and_logs(models: list[ModelSpec], tmp_path: Path) -> None:
         assert status == 429 and 1 <= int(again["retry-after"]) <= 60
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     entry = next(e for e in lines if e.get("id") == headers["x-request-id"])
+    assert [e["route"] for e in lines if e.get("status") == 429] == ["/v1/models"] * 2
     assert entry["key"] == "me" and entry["completion_tokens"] == 4 and entry["model"] == "tiny" and entry["status"] == 200
     assert SECRET not in log.getvalue() and body["choices"][0]["message"]["content"] not in log.getvalue()
     assert key not in log.getvalue() and "guess" not in log.getvalue()
+
+
+def test_receipts_of_every_answer(models: list[ModelSpec], tmp_path: Path) -> None:
+    """Each is found by the id of its request, verifies, and holds what the client got."""
+    settings = ServerSettings(port=0, drain_seconds=2, models=HostSettings(receipts=str(tmp_path)))
+    with ModelServer(models, settings, log=JsonLog(quiet=True)) as server:
+        wait_until_ready(server)
+        two = {"model": "tiny", "prompt": ["a", "b"], "n": 2, "max_tokens": 3, "ignore_eos": True}
+        for path, body, count in (
+            ("/v1/chat/completions", CHAT, 1),
+            ("/v1/completions", two, 4),
+            ("/v1/embeddings", {"model": "bert", "input": ["w5"] * 40}, 2),
+            ("/v1/rerank", {"model": "rank", "query": "a1", "documents": ["b2", "c3"]}, 1),
+        ):
+            status, headers, answer = ask(server, path, body)
+            assert status == 200
+            found = sorted(tmp_path.glob(f"{headers['x-request-id']}-*.json"))
+            assert len(found) == count, (path, found)
+            for file in found:
+                assert verify_receipt(file.read_bytes()).contents, (path, file)
+            if path == "/v1/chat/completions":
+                said = verify_receipt(found[0].read_bytes()).contents["text"].decode()
+                assert answer["choices"][0]["message"]["content"] == said
 
 
 def test_files_of_keys(tmp_path: Path) -> None:
@@ -193,8 +225,12 @@ def test_strangers_are_kept_out(server: ModelServer, models: list[ModelSpec]) ->
     status, headers, _ = ask(server, "/v1/models", method="OPTIONS", Origin="http://evil.example")
     assert status == 403 and "access-control-allow-origin" not in headers
     with one_model(models, origins=("http://app.example",)) as other:
-        status, headers, _ = ask(other, "/v1/models", method="OPTIONS", Origin="http://app.example")
+        # As OpenAI's client in a page asks: with headers of its own.
+        wanted = "authorization,content-type,x-stainless-lang,x-stainless-retry-count"
+        asks = {"Origin": "http://app.example", "Access_Control_Request_Headers": wanted}
+        status, headers, _ = ask(other, "/v1/models", method="OPTIONS", **asks)
         assert status == 204 and headers["access-control-allow-origin"] == "http://app.example"
+        assert headers["access-control-allow-headers"] == wanted and headers["access-control-expose-headers"]
         status, headers, _ = ask(other, "/health", method="GET", Origin="http://app.example")
         assert status == 200 and headers["access-control-allow-origin"] == "http://app.example"
 
@@ -229,7 +265,9 @@ def test_limits_of_a_server(models: list[ModelSpec]) -> None:
         assert ask(server, "/v1/chat/completions", free)[2]["usage"]["completion_tokens"] == 5
 
 
-def test_tls(models: list[ModelSpec], tmp_path: Path) -> None:
+@pytest.fixture
+def tls_files(tmp_path: Path) -> dict[str, Any]:
+    """The settings of a certificate for localhost."""
     made = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
          "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
@@ -237,13 +275,45 @@ def test_tls(models: list[ModelSpec], tmp_path: Path) -> None:
     )  # fmt: skip
     if made.returncode:
         pytest.skip("needs openssl")
-    files: dict[str, Any] = {"certificate": str(tmp_path / "cert.pem"), "private_key": str(tmp_path / "key.pem")}
-    with one_model(models, **files) as server:
-        trust = ssl.create_default_context(cafile=files["certificate"])
-        with urllib.request.urlopen(f"https://localhost:{server.port}/health", context=trust) as response:
-            assert json.load(response) == {"status": "ok"}
-    with pytest.raises(InputError, match="both"):
-        one_model(models, certificate="cert.pem")
+    return {"certificate": str(tmp_path / "cert.pem"), "private_key": str(tmp_path / "key.pem")}
+
+
+def test_tls(models: list[ModelSpec], tls_files: dict[str, Any]) -> None:
+    trust = ssl.create_default_context(cafile=tls_files["certificate"])
+    with one_model(models, connections=20, head_seconds=1.0, **tls_files) as server:
+
+        def serves() -> None:
+            with urllib.request.urlopen(f"https://localhost:{server.port}/health", context=trust) as response:
+                assert json.load(response) == {"status": "ok"}
+
+        serves()
+        body = json.dumps({**CHAT, "stream": True, "max_tokens": 300}).encode()
+        with connect(server) as plain, trust.wrap_socket(plain, server_hostname="localhost") as connection:
+            connection.sendall(request("/v1/chat/completions", body))
+            assert read_all(connection).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert ask(server, "/health", method="GET")[0] == 0, "nobody is served in the clear"
+        # Connections that never begin the handshake count as others do, and go as they do.
+        idle = [connect(server) for _ in range(60)]
+        try:
+            serves()
+            assert len([c for c in idle if select.select([c], [], [], 0)[0]]) >= 40, "those beyond the limit were ended"
+            time.sleep(1.3)
+            assert all(read_all(c) == b"" for c in idle), "the others go by themselves"
+        finally:
+            for connection in idle:
+                connection.close()
+        serves()
+
+
+def test_tls_files_that_cannot_be_used(models: list[ModelSpec], tls_files: dict[str, Any]) -> None:
+    certificate, key = tls_files.values()
+    for files, words in (
+        ({"certificate": certificate}, "both"),
+        ({"certificate": key, "private_key": certificate}, "do not fit together"),
+        ({"certificate": "nothing.pem", "private_key": key}, "No such file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            one_model(models, **files)
 
 
 def test_requests_end_before_the_server_does(models: list[ModelSpec]) -> None:
@@ -275,6 +345,63 @@ def _is_worker_of(pid: int, parent: int) -> bool:
         return f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_requests_leave_nothing_behind(server: ModelServer) -> None:
+    """What a request held is free when it is over: Python looks for cycles so seldom that large prompts would fill the memory."""
+    one = {"model": "tiny", "prompt": ["a", "b"], "max_tokens": 2}
+    gc.collect()
+    gc.disable()
+    before = _held()  # by other tests' servers and clients
+    try:
+        for path, body, status in (
+            ("/v1/chat/completions", CHAT, 200),
+            ("/v1/chat/completions", {**CHAT, "stream": True}, 200),
+            ("/v1/chat/completions", {**CHAT, "messages": [{"role": "user", "content": "a" * 200_000}]}, 400),
+            ("/v1/chat/completions", {**CHAT, "n": 0}, 400),
+            ("/v1/chat/completions", {**CHAT, "model": "other"}, 404),
+            ("/v1/completions", one, 200),
+            ("/v1/completions", {**one, "max_tokens": 5000}, 400),
+            ("/v1/completions", {**one, "prompt": [[70], [99999]]}, 400),
+            ("/nothing", {}, 404),
+        ):
+            assert ask(server, path, body)[0] == status
+            until = time.monotonic() + 10
+            while left := [type(o) for key, o in _held().items() if key not in before]:
+                assert time.monotonic() < until, (path, status, left)
+                time.sleep(0.02)
+    finally:
+        gc.enable()
+
+
+def _held() -> dict[int, object]:
+    """What is in memory of requests, but for the last call itself, which stays in the queue until the next."""
+    found = [o for o in gc.get_objects() if isinstance(o, Body | RequestFacts | Call)]
+    return {id(o): o for o in found if not isinstance(o, Call) or o.payload}
+
+
+def test_faults_of_a_worker_are_logged_without_their_text(
+    models: list[ModelSpec], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> list[int]:
+        raise ValueError(SECRET)
+
+    async def work() -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = []
+        worker = ModelWorker(model, sent.append)
+        worker.take({"op": "tokenize", "id": 1, "text": SECRET})
+        while not sent:
+            await asyncio.sleep(0.01)
+        return sent
+
+    with pm.load(models[0].source, device="host", context=64) as model:
+        monkeypatch.setattr(model.tokenizer, "encode", fail)
+        (answer,) = asyncio.run(work())
+    assert answer["ev"] == "error" and SECRET not in str(answer)
+    written = capfd.readouterr().err
+    entry = json.loads(written)
+    assert entry["event"] == "fault" and entry["kind"] == "ValueError" and "serve/worker.py:" in entry["where"]
+    assert SECRET not in written
 
 
 def test_a_client_that_goes_away_frees_its_slots(server: ModelServer) -> None:

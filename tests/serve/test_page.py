@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,23 @@ def test_a_conversation(server: ModelServer, visit: Visit) -> None:
     page.get_by_label("System text").fill("s" * 30)
     page.get_by_role("button", name="Regenerate").click()
     assert answered(page) != first, "the system text is part of the prompt"
+
+
+def test_an_answer_that_comes_all_at_once_is_not_called_fast(server: ModelServer, visit: Visit) -> None:
+    def hold_back(route: Route) -> None:
+        whole = route.fetch()
+        time.sleep(0.5)
+        route.fulfill(response=whole)
+
+    page = visit(server)
+    page.route("**/v1/chat/completions", hold_back)
+    set_number(page, "Longest answer", "24")
+    page.get_by_label("Message").focus()
+    send(page, "hello")
+    answered(page)
+    tokens, rate = re.fullmatch(r"(\d+) tokens? · ([\d.]+)/s", page.locator(".speed").inner_text()).groups()  # type: ignore[union-attr]
+    assert float(rate) <= int(tokens) / 0.5
+    page.unroute_all(behavior="wait")
 
 
 @pytest.mark.slow

@@ -84,3 +84,22 @@ def test_refusals(client: OpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             client.post("/responses", body={"model": "tiny", "input": "a", **change}, cast_to=object)
         assert refused.value.param in (param, "tools.0.type"), change
+
+
+def test_logprobs(client: OpenAI) -> None:
+    asked: Any = {"model": "tiny", "input": "hello", "temperature": 0, "max_output_tokens": 16, "top_logprobs": 2}
+    asked["include"] = ["message.output_text.logprobs"]
+    chat = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "hello"}], temperature=0, max_tokens=16, logprobs=True, top_logprobs=2
+    )
+    wanted = [e.model_dump() for e in chat.choices[0].logprobs.content]  # type: ignore[union-attr]
+    found = client.responses.create(**asked)
+    assert [e.model_dump() for e in found.output[0].content[0].logprobs] == wanted  # type: ignore[union-attr]
+    events = list(client.responses.create(**asked, stream=True, stream_options={"include_obfuscation": False}))
+    streamed = [e for event in events if event.type == "response.output_text.delta" for e in event.logprobs]
+    assert [e.token for e in streamed] == [e["token"] for e in wanted] and len(streamed[0].top_logprobs or []) == 2
+    assert events[-1].response.output[0].content[0].logprobs == found.output[0].content[0].logprobs  # type: ignore[union-attr]
+    for change, param in (({"include": None}, "top_logprobs"), ({"include": ["web_search_call.results"]}, "include.0")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.create(**{**asked, **change})
+        assert refused.value.param == param

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
@@ -176,3 +176,50 @@ def test_bodies_that_no_client_sends(server: ModelServer) -> None:
     assert said(b'{"model":"nothing",' + start[1:] + b'"max_tokens":2}')[0] == 200
     assert said(start + b'"max_tokens":2}', Content_Encoding="gzip") == (415, "the body is compressed; send it as it is")
     assert ask(server, "/v1/chat/completions", {}, method="PUT")[0] == 405
+
+
+def test_texts_that_cannot_fit_are_not_tokenised(server: ModelServer) -> None:
+    """A worker that reads a megabyte to find that it does not fit keeps others waiting, and the memory that it took."""
+    long = "a " * 450_000
+    for path, body, param in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"),
+        ("/v1/completions", {"prompt": long}, "prompt"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": long}], "max_tokens": 4}, None),
+        ("/api/generate", {"prompt": long}, None),
+    ):
+        status, _, found = ask(server, path, {"model": "tiny", **body})
+        said = found["error"] if isinstance(found["error"], str) else found["error"]["message"]
+        assert status == 400 and "characters, the context holds 2048 tokens" in said, (path, found)
+        if param is not None:
+            assert found["error"]["param"] == param and found["error"]["code"] == "context_length_exceeded"
+    counted = ask(server, "/tokenize", {"model": "tiny", "content": long, "with_pieces": True})[2]
+    assert counted["count"] == len(long) and counted["tokens"][0]["piece"] == "a"
+    for name in ("prompt", "content"):
+        status, _, found = ask(server, "/tokenize", {"model": "tiny", name: "a" * ((1 << 20) + 1)})
+        assert status == 400 and found["error"]["param"] == name and "1048576 can be tokenised" in found["error"]["message"]
+
+
+def test_sounds_are_refused_in_words(client: OpenAI, server: ModelServer) -> None:
+    """No model here hears or speaks: the real client gets an error of OpenAI's form that says so, for a model that is there."""
+    sound = ("a.wav", b"RIFF" + bytes(200))
+    calls: list[Callable[[str], Any]] = [
+        lambda name: client.audio.transcriptions.create(model=name, file=sound),
+        lambda name: client.audio.speech.create(model=name, voice="alloy", input="hi"),
+    ]
+    for call in calls:
+        with pytest.raises(openai.BadRequestError, match=r"tiny cannot .*: it writes text") as refused:
+            call("tiny")
+        assert refused.value.code == "model_not_supported" and refused.value.param == "model"
+        with pytest.raises(openai.NotFoundError) as unknown:
+            call("whisper-1")
+        assert unknown.value.code == "model_not_found"
+    for path in ("/v1/audio/transcriptions", "/v1/audio/translations"):
+        for body in (b"", b"--x\r\n\r\nnothing", b"\xff" * 99, b'\r\nContent-Disposition: form-data; name="model"\r\n\r\n'):
+            status, _, found = exchange(server, request(path, body, Content_Type="multipart/form-data; boundary=x"))
+            assert status == 400 and found["error"]["code"] == "missing_required_parameter"
+    spoken: Any = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+    with pytest.raises(openai.BadRequestError):
+        chat(client, **spoken)
+    heard: Any = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]
+    with pytest.raises(openai.BadRequestError, match="input_audio, which this model cannot follow"):
+        chat(client, messages=heard)

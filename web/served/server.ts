@@ -118,6 +118,8 @@ const NAMES: Partial<Record<keyof GenerateOptions, string>> = {
   seed: "seed",
 };
 
+const AT_ONCE_SECONDS = 0.05;
+
 interface Chunk {
   choices: { delta?: { content?: string | null }; text?: string; finish_reason: string | null }[];
   usage?: { completion_tokens: number } | null;
@@ -151,6 +153,7 @@ class ServedGeneration implements ChatGeneration {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<string> {
     let [text, finish, total, first] = ["", "", 0, 0];
+    const asked = performance.now();
     try {
       const path = typeof this.prompt === "string" ? "v1/completions" : "v1/chat/completions";
       const response = await this.server.ask(path, this.body, this.stopping.signal);
@@ -175,12 +178,15 @@ class ServedGeneration implements ChatGeneration {
       finish = "cancelled";
     }
     const count = total || this.tokens;
-    const seconds = (performance.now() - first) / 1000;
+    const now = performance.now();
+    const seconds = (now - first) / 1000;
+    // What comes all at once, as through a proxy that waits for the end, says nothing about the time between tokens.
+    const rate = seconds < AT_ONCE_SECONDS ? (1000 * count) / (now - asked) : (count - 1) / seconds;
     this.settle?.resolve({
       text,
       finishReason: finish === "cancelled" || finish === "length" ? finish : "stop",
       usage: { completionTokens: count },
-      timings: { tokensPerSecond: first && seconds > 0 ? (count - 1) / seconds : 0 },
+      timings: { tokensPerSecond: first ? rate : 0 },
     });
   }
 }

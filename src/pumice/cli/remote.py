@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pumice.cli import INTERRUPTED
 from pumice.cli.generate import check_before_loading, interruptible
@@ -52,18 +52,38 @@ def refuse_local(**given: Any) -> None:
             raise InputError(f"--{name} and --server do not go together", hint="the server decides how it runs its models")
 
 
+def _address(url: str) -> SplitResult:
+    """Where a server is; other clients want its address with the first part of its paths, which may be there.
+
+    >>> _address("localhost:8080/v1/").geturl(), _address("https://a.example/models").path
+    ('http://localhost:8080', '/models')
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise InputError(f"--server is {url!r:.200}", hint="give an address as http://127.0.0.1:8080")
+    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1"), query="", fragment="")
+
+
+def _key_in(file: Path) -> str:
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"{file} cannot be read: {type(e).__name__}", hint="it holds the key and nothing else") from None
+    if not key.isascii() or not key.isprintable() or not key or " " in key:
+        raise InputError(f"{file} holds no key", hint="it holds the key and nothing else, as --new-key printed it")
+    return key
+
+
 class RemoteModel:
     """A model of a server, by its name there."""
 
     def __init__(self, url: str, model: str, key_file: Path | None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"--server is {url!r:.200}", hint="give an address as http://127.0.0.1:8080")
-        self._parts, self._model = parts, model
-        try:
-            self._key = None if key_file is None else key_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as e:
-            raise InputError(f"{key_file} cannot be read: {type(e).__name__}", hint="it holds the key and nothing else") from None
+        self._parts, self._model = _address(url), model
+        self._key = None if key_file is None else _key_in(key_file)
 
     # -- commands -----------------------------------------------------------------------------------------------------
     def run(self, prompt: str | None, options: Mapping[str, Any], *, as_json: bool) -> int:
@@ -156,7 +176,7 @@ class RemoteModel:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
         with closing(connection):
             try:
-                connection.request("POST", self._parts.path.rstrip("/") + path, json.dumps(body), headers)
+                connection.request("POST", self._parts.path + path, json.dumps(body), headers)
                 response = connection.getresponse()
                 if response.status != 200:
                     raise self._refused(response.status, response.read(1 << 20))
@@ -168,6 +188,10 @@ class RemoteModel:
                         yield chunk
             except (OSError, http.client.HTTPException) as e:
                 hint = "is `pumice serve` running there?"
+                if isinstance(e, ssl.SSLCertVerificationError):
+                    hint = "SSL_CERT_FILE=cert.pem trusts a certificate of your own"
+                elif isinstance(e, http.client.RemoteDisconnected) and self._parts.scheme == "http":
+                    hint = "if the server has a certificate, its address begins with https://"
                 raise ServerError(f"{self._parts.netloc} cannot be reached: {e or type(e).__name__}", hint=hint) from None
 
     def _refused(self, status: int, body: bytes) -> PumiceError:
@@ -177,4 +201,5 @@ class RemoteModel:
         except (ValueError, KeyError, TypeError):
             message = f"it answers with status {status}"
         kind = InputError if 400 <= status < 500 else ServerError
-        return kind(f"{self._parts.netloc}: {message}")
+        hint = "--server-key-file FILE names the file with the key" if status == 401 and self._key is None else ""
+        return kind(f"{self._parts.netloc}: {message}", hint=hint)

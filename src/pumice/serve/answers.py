@@ -105,6 +105,7 @@ class AnswerStream:
                 merged.put_nowait((k, e))
 
         tasks = [asyncio.get_running_loop().create_task(forward(k)) for k in range(len(self._sources))]
+        found: Frame | BaseException | None = None
         try:
             open_ = len(tasks)
             while open_:
@@ -116,6 +117,7 @@ class AnswerStream:
                 else:
                     yield k, found
         finally:
+            found = None  # an error knows this frame: they would keep each other
             for task in tasks:
                 task.cancel()
 

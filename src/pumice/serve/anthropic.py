@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from pumice.serve.answers import AnswerStream
-from pumice.serve.anthropic_requests import CountRequest, MessagesRequest
+from pumice.serve.anthropic_requests import CountRequest, MessagesRequest, refuse_thread
 from pumice.serve.api import Api
 from pumice.serve.api_errors import ApiError
 from pumice.serve.bodies import read
@@ -43,6 +43,7 @@ def _tool_use(call: ToolCall, given: Any) -> dict[str, Any]:
 async def messages(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:
     """The next message of a conversation, streamed or whole."""
     asked = await read(MessagesRequest, request)
+    refuse_thread(asked)
     tools = {t.name for t in asked.tools} if asked.tools and asked.choice() != "none" else None
     stream = await api.generate(
         asked.model, [asked.payload()], facts, options=asked.sampling(), limit=asked.max_tokens, tools=tools

@@ -83,6 +83,10 @@ class CountRequest(Body):
     tools: Annotated[list[AnthropicTool], Field(max_length=128)] | None = None
     tool_choice: ToolUse | None = None
     thinking: NoThinking | None = None
+    # Prompts that begin alike are found again without it.
+    cache_control: Any = None
+    # Conversations that the server would keep; see `refuse_thread`.
+    thread: Any = None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -152,6 +156,18 @@ class MessagesRequest(CountRequest):
         """The options of `model.generate` that were given."""
         found = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "stop": self.stop_sequences}
         return {k: v for k, v in found.items() if v is not None}
+
+
+def refuse_thread(asked: CountRequest) -> None:
+    """A 400 in the form by which Anthropic's client knows to send whole conversations instead."""
+    if asked.thread is not None:
+        raise ApiError(
+            400,
+            "thread: this server keeps no conversations",
+            code="thread_unsupported_request",
+            param="thread",
+            hint="send all messages each time",
+        )
 
 
 def joined(content: Text | list[SystemBlock] | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pumice import __version__
 from pumice.serve.answers import AnswerStream
-from pumice.serve.api_errors import ApiError
+from pumice.serve.api_errors import ApiError, overloaded
 from pumice.serve.facts import JsonLog, RequestFacts
 from pumice.serve.frames import Frame
 from pumice.serve.hosts import Call
@@ -29,11 +29,21 @@ class Api:
         self.metrics = Metrics()
         self.started = int(time.time())
         self.draining = False
+        # What the bodies of open requests take, but for small ones.
+        self._bodies = 0
+
+    def hold(self, count: int) -> None:
+        """So many bytes more of a body are in memory, or fewer; a 429 where all of them would take more than there may be."""
+        most = max(self.settings.all_bodies_bytes, self.settings.body_bytes)
+        if count > 0 and self._bodies + count > most:
+            raise overloaded(f"other requests take {self._bodies >> 20} MiB already", 1.0, "bodies_full")
+        self._bodies += count
 
     def submit(self, op: str, model: str, payload: Frame, facts: RequestFacts, *, units: int = 1) -> Call:
         """Let a request wait for a model."""
         host = self.pool.find(model)
         facts.model = host.spec.name
+        payload = {"request": facts.id, **payload}
         size = len(json.dumps(payload))
         seconds = self.settings.request_seconds
         return host.submit(op, payload, client=facts.key or "", units=units, size=size, seconds=seconds)
@@ -64,8 +74,9 @@ class Api:
         extra = {"n": n, "options": given, "strict": limit is not None, "most_tokens": most}
         calls: list[Call] = []
         try:
-            for prompt in prompts:
-                calls.append(self.submit("generate", model, {**prompt, **extra}, facts, units=n))
+            for k, prompt in enumerate(prompts):
+                own = {"request": f"{facts.id}-{k}"} if len(prompts) > 1 else {}
+                calls.append(self.submit("generate", model, {**prompt, **extra, **own}, facts, units=n))
         except ApiError:
             for call in calls:
                 call.cancel()

@@ -116,3 +116,10 @@ def from_data(data: Mapping[str, Any]) -> ApiError:
     if code in ("device-lost", "timeout", "out-of-memory", "closed", "no-device"):
         return unavailable(message, code=code.replace("-", "_"), hint=hint)
     return ApiError(500, message, code=code.replace("-", "_"), hint=hint)
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forgets the frames that an error has passed: they hold the request, which would stay until Python looks for cycles."""
+    while error is not None:
+        error.__traceback__ = None
+        error.__context__, error = None, error.__context__

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from pumice.serve import anthropic, ollama
 from pumice.serve.api import Api, Handler
 from pumice.serve.api_errors import ApiError
+from pumice.serve.audio import speech, transcriptions
 from pumice.serve.facts import RequestFacts
 from pumice.serve.gate import Gate, unless_gone
 from pumice.serve.openai_chat import chat_completions
@@ -54,6 +55,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models", list_models),
     ("GET", "/v1/models/{model:path}", one_model),
     ("POST", "/v1/responses", responses),
+    ("POST", "/v1/audio/speech", speech),
+    ("POST", "/v1/audio/transcriptions", transcriptions),
+    ("POST", "/v1/audio/translations", transcriptions),
     ("POST", "/v1/messages", anthropic.messages),
     ("POST", "/v1/messages/count_tokens", anthropic.count_tokens),
     ("POST", "/v1/rerank", rerank),
@@ -103,4 +107,4 @@ def make_app(api: Api) -> ASGIApp:
 
     routes = [HttpRoute(path, _endpoint(api, path, handler), methods=[method]) for method, path, handler in ROUTES]
     # Without Starlette's own application: its last resort for errors would answer before the gate can.
-    return Gate(api, Router(routes, lifespan=life))
+    return Gate(api, Router(routes, lifespan=life), {path for _, path, _ in ROUTES})

@@ -29,8 +29,8 @@ def tool_format(model: LanguageModel) -> ToolFormat:
     return format_of("\n".join(model.template.sources.values()))
 
 
-def encode_conversation(model: LanguageModel, payload: Mapping[str, Any]) -> list[int]:
-    """The token ids of the conversation in a request, up to where the answer begins."""
+def render_conversation(model: LanguageModel, payload: Mapping[str, Any]) -> str:
+    """The conversation in a request as a prompt, up to where the answer begins."""
     if model.template is None:
         hint = "use /v1/completions, or a model that was trained for conversations"
         raise InputError("this model has no chat template", hint=hint, name="messages")
@@ -43,7 +43,12 @@ def encode_conversation(model: LanguageModel, payload: Mapping[str, Any]) -> lis
     extra = payload.get("template_options") or {}
     text = model.template.render(messages, add_generation_prompt=True, tools=tools, **extra)
     # An answer that the caller has begun goes on from there.
-    return model.tokenizer.encode(text + payload.get("prefill", ""), add_special=False)
+    return text + str(payload.get("prefill", ""))
+
+
+def encode_conversation(model: LanguageModel, payload: Mapping[str, Any]) -> list[int]:
+    """The token ids of the conversation in a request, up to where the answer begins."""
+    return model.tokenizer.encode(render_conversation(model, payload), add_special=False)
 
 
 def _as_template(message: Message) -> dict[str, Any]:

@@ -91,3 +91,14 @@ class JsonLog:
     def event(self, name: str, **fields: Any) -> None:
         """Append something that is not about one request."""
         self.write({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": name, **fields})
+
+
+def place_of(error: BaseException) -> str:
+    """The place of a fault in this package: file and line, without any value."""
+    trace, found = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if "pumice" in name:
+            found = f"{name.rsplit('pumice', 1)[-1]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

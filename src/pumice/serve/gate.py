@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Container
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice.errors import PumiceError
 from pumice.serve.api import Api
-from pumice.serve.api_errors import ApiError, as_data, from_data, unavailable
-from pumice.serve.facts import RequestFacts
+from pumice.serve.api_errors import ApiError, as_data, from_data, let_go, unavailable
+from pumice.serve.facts import RequestFacts, place_of
 from pumice.serve.keys import ApiKey, key_of
 from pumice.serve.page import PAGE_PATHS
 from pumice.serve.replies import Dialect, error_reply
@@ -24,6 +24,8 @@ from pumice.serve.spans import request_span
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 # They say whether the server lives, to those who start and stop it.
 _OPEN = frozenset({"/health", "/ready"})
+# Bodies up to this are always taken: those of most requests, whatever others send.
+_SMALL_BODY = 1 << 16
 _HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -54,8 +56,8 @@ class _Disconnected(Exception):
 class Gate:
     """An ASGI application around the endpoints."""
 
-    def __init__(self, api: Api, app: ASGIApp) -> None:
-        self._api, self._app = api, app
+    def __init__(self, api: Api, app: ASGIApp, routes: Container[str] = ()) -> None:
+        self._api, self._app, self._routes = api, app, routes
         self._local = api.settings.host in LOOPBACK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,6 +66,8 @@ class Gate:
                 await self._app(scope, receive, send)
             return
         facts = RequestFacts(self._api.metrics, scope["method"], scope["path"])
+        if scope["path"] in self._routes:  # so that logs and counts have it of requests that come no further, too
+            facts.route = scope["path"]
         scope.setdefault("state", {})["facts"] = facts
         # By this routes know that an exception is understood.
         scope["app"] = self
@@ -74,6 +78,7 @@ class Gate:
                 await exchange.run(self._app, local=self._local)
         finally:
             self._api.metrics.open_requests -= 1
+            self._api.hold(-exchange.held)
             facts.finish()
             self._api.spend(exchange.key, facts)
             if scope["path"] not in _OPEN:
@@ -87,7 +92,7 @@ class _Exchange:
         self._api, self._facts, self.headers, self._scope = api, facts, headers, scope
         self._receive, self._send = receive, send
         self._begun = False
-        self._taken = 0
+        self._taken = self.held = 0
         self.key: ApiKey | None = None
         self._origin: str | None = None
 
@@ -105,22 +110,26 @@ class _Exchange:
                 if self._api.draining and self._scope["path"] not in _OPEN:
                     raise unavailable("the server is shutting down", code="shutting_down", retry_after=5.0)
                 await app(self._scope, self.receive, self.send)
-        except (_Disconnected, ClientDisconnect):
+        except (_Disconnected, ClientDisconnect) as e:
             facts.gone = True
             facts.status = facts.status or 499
+            let_go(e)
         except ApiError as e:
             await self._refuse(e)
+            let_go(e)
         except HTTPException as e:
             wrong = "there is no such endpoint" if e.status_code == 404 else "this endpoint does not do that"
             await self._refuse(ApiError(e.status_code, wrong, code="unknown_url", hint="docs/serve.md lists what there is"))
         except PumiceError as e:
             await self._refuse(from_data(as_data(e)))
+            let_go(e)
         except asyncio.CancelledError:
             facts.gone = True
             raise
         except Exception as e:
-            self._api.log.event("fault", id=facts.id, kind=type(e).__name__, where=_where(e))
+            self._api.log.event("fault", id=facts.id, kind=type(e).__name__, where=place_of(e))
             await self._refuse(ApiError(500, "the server failed", code="internal_error", hint=f"its log has {facts.id}"))
+            let_go(e)
 
     # -- checks -----------------------------------------------------------------------------------------------------
     def _check_place(self, local: bool) -> None:
@@ -165,6 +174,9 @@ class _Exchange:
         self._taken += len(message.get("body", b""))
         if self._taken > self._api.settings.body_bytes:
             raise self._too_large()
+        if (more := self._taken - _SMALL_BODY - self.held) > 0:
+            self._api.hold(more)
+            self.held += more
         return message
 
     async def send(self, message: Message) -> None:
@@ -183,6 +195,7 @@ class _Exchange:
         found = {**_HEADERS, "x-request-id": self._facts.id}
         if self._origin is not None:
             found |= {"access-control-allow-origin": self._origin, "vary": "Origin"}
+            found["access-control-expose-headers"] = "x-request-id, retry-after"
         return [(k.encode(), v.encode("latin-1")) for k, v in found.items()]
 
     async def _refuse(self, error: ApiError) -> None:
@@ -190,7 +203,7 @@ class _Exchange:
         if self._begun:  # the answer breaks off, which is all that can be said now
             raise error
         reply = error_reply(error, dialect_of(self._scope["path"]), self._facts.id)
-        if error.status in (408, 413, 415, 421):  # what is left of the body is not read
+        if error.status in (408, 413, 415, 421) or error.reason == "bodies_full":  # what is left of the body is not read
             reply.headers["Connection"] = "close"
         with contextlib.suppress(_Disconnected):
             await reply(self._scope, self.receive, self.send)
@@ -199,19 +212,10 @@ class _Exchange:
         from starlette.responses import Response
 
         allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": "600"}
-        allowed["access-control-allow-headers"] = "authorization, content-type, x-api-key, anthropic-version"
+        # Clients add headers of their own, which mean nothing here; those that do are checked as ever.
+        wanted = self.headers.get("access-control-request-headers", "")
+        allowed["access-control-allow-headers"] = wanted or "authorization, content-type"
         await Response(status_code=204, headers=allowed)(self._scope, self.receive, self.send)
-
-
-def _where(error: BaseException) -> str:
-    """The place of a fault in this package: file and line, without any value."""
-    trace, found = error.__traceback__, ""
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if "pumice" in name:
-            found = f"{name.rsplit('pumice', 1)[-1]}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
 
 
 async def unless_gone(receive: Receive, work: Awaitable[Any], facts: RequestFacts) -> Any:

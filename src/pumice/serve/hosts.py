@@ -23,19 +23,35 @@ _AHEAD = 2
 _WELL_SECONDS = 60.0
 
 
+def _weight(event: Frame) -> int:
+    """About how many bytes an event takes."""
+    return 256 + len(event.get("text", "")) + 256 * sum(1 + len(e["top"]) for e in event.get("logprobs", ()))
+
+
+def _nothing() -> None:
+    pass
+
+
 class Call:
     """A request on its way through a host: waits, runs in the worker, and gets events until it is done."""
 
-    def __init__(self, op: str, payload: Frame, *, client: str, units: int) -> None:
-        self.id, self.op, self.payload, self.client, self.units = next(_IDS), op, payload, client, units
+    def __init__(self, op: str, payload: Frame, *, client: str, units: int, size: int = 0) -> None:
+        self.id, self.op, self.payload, self.client, self.units, self.size = next(_IDS), op, payload, client, units, size
         self.events: asyncio.Queue[Frame | ApiError] = asyncio.Queue()
         self.ticket: Ticket[Call] | None = None
         # Whether the worker has it; whether something of the answer came; how often a worker died with it.
         self.sent = self.begun = self.over = False
         self.lost = 0
-        self.cancel: Callable[[], None] = lambda: None
+        self.cancel: Callable[[], None] = _nothing
         self.timer: asyncio.TimerHandle | None = None
+        # About how many bytes of events nobody has read yet.
+        self.unread = 0
         self.created = time.monotonic()
+
+    def put(self, event: Frame) -> None:
+        """Something of the answer."""
+        self.unread += _weight(event)
+        self.events.put_nowait(event)
 
     def fail(self, error: ApiError) -> None:
         """End with an error."""
@@ -47,11 +63,14 @@ class Call:
         self.over = True
         if self.timer is not None:
             self.timer.cancel()
+        # What leads back here would keep all of it until Python looks for cycles, which is seldom.
+        self.payload, self.cancel, self.timer, self.ticket = {}, _nothing, None, None
         if event is not None:
             self.events.put_nowait(event)
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
         """Events until the last; an iteration that is left early cancels the call."""
+        event: Frame | ApiError | None = None
         try:
             while True:
                 event = await self.events.get()
@@ -59,22 +78,28 @@ class Call:
                     raise event
                 if event["ev"] == "done":
                     return
+                self.unread -= _weight(event)
                 yield event
         finally:
+            event = None  # an error knows this frame: they would keep each other
             self.cancel()
 
 
 class ModelHost:
     """One model: `submit` gives a call whose events come from its worker.
 
-    `make_room` is awaited before a worker starts: it may unload other models. States: unloaded, loading, ready, restarting,
-    failed, closed.
+    `make_room` is awaited before a worker starts: it may unload other models. `notice` is told each new state. States:
+    unloaded, loading, ready, restarting, failed, closed.
     """
 
     def __init__(
-        self, spec: ModelSpec, settings: HostSettings, make_room: Callable[[ModelHost], Awaitable[None]] | None = None
+        self,
+        spec: ModelSpec,
+        settings: HostSettings,
+        make_room: Callable[[ModelHost], Awaitable[None]] | None = None,
+        notice: Callable[..., None] | None = None,
     ) -> None:
-        self.spec, self.settings, self._make_room = spec, settings, make_room
+        self.spec, self.settings, self._make_room, self._notice = spec, settings, make_room, notice
         self.state = "unloaded"
         self.info: dict[str, Any] = {}
         self.statistics: dict[str, Any] = {}
@@ -127,8 +152,7 @@ class ModelHost:
         limits = self.settings
         if len(self._waiting) >= limits.queue or self._waiting_bytes + size > limits.queue_bytes:
             raise overloaded(f"{len(self._waiting)} requests wait for {self.spec.name} already", self.retry_after, "queue_full")
-        call = Call(op, payload, client=client, units=units)
-        call.payload["size"] = size
+        call = Call(op, payload, client=client, units=units, size=size)
         call.cancel = lambda: self._cancel(call)
         if seconds is not None:
             call.timer = asyncio.get_running_loop().call_later(seconds, self._expire, call, seconds)
@@ -148,20 +172,20 @@ class ModelHost:
         self._order += 1
         call.ticket = self._queue.add(call, priority=0, client=call.client, order=self._order, batch=self._order)
         self._waiting[call.id] = call
-        self._waiting_bytes += call.payload["size"]
+        self._waiting_bytes += call.size
 
     def _dequeue(self, call: Call) -> None:
         if self._waiting.pop(call.id, None) is not None:
-            self._waiting_bytes -= call.payload["size"]
+            self._waiting_bytes -= call.size
 
     def _cancel(self, call: Call) -> None:
         """A client went away, or has all it wants: its sequences end with the token step that runs."""
         if call.over:
             return
-        call.end()
         if call.ticket is not None:
             self._queue.discard(call.ticket)
         self._dequeue(call)
+        call.end()
         if call.sent and call.id in self._running and self.worker is not None:
             # It counts until the worker has let go of it.
             self.worker.send({"op": "cancel", "id": call.id})
@@ -209,7 +233,17 @@ class ModelHost:
         elif not call.over:
             if (usage := frame.get("usage")) is not None:
                 self._queue.served[call.client] += usage["prompt_tokens"] + usage["completion_tokens"]
-            call.events.put_nowait(frame)
+            call.put(frame)
+            if call.unread > self.settings.unread_bytes:
+                self._cut_off(call)
+
+    def _cut_off(self, call: Call) -> None:
+        """Ends an answer that its client does not read: it would grow here, faster than any connection notices."""
+        self._cancel(call)
+        while not call.events.empty():
+            call.events.get_nowait()
+        hint = "read the stream as it comes, or ask for less"
+        call.events.put_nowait(ApiError(503, "too much of the answer was not read", code="client_too_slow", hint=hint))
 
     def _leave(self, call: Call) -> None:
         del self._running[call.id]
@@ -245,7 +279,7 @@ class ModelHost:
                 failures = 0
                 continue
             self.restarts += 1
-            await self._set("restarting")
+            await self._set("restarting", error)
             await asyncio.sleep(min(self.settings.back_off * 2 ** (failures - 1), self.settings.longest_back_off))
 
     async def _unloaded(self, error: ApiError) -> None:
@@ -279,7 +313,7 @@ class ModelHost:
             self._dequeue(call)
             call.fail(error)
         self._wanted.clear()
-        await self._set("failed")
+        await self._set("failed", error)
 
     async def unload(self) -> bool:
         """End the worker of a model that nobody uses now; whether that was so."""
@@ -298,8 +332,11 @@ class ModelHost:
             await self._changed.wait_for(lambda: self.state in states)
         return self.state
 
-    async def _set(self, state: str) -> None:
+    async def _set(self, state: str, error: ApiError | None = None) -> None:
         if self.state != "closed":
+            if self._notice is not None and state != self.state:
+                why = {} if error is None else {"error": error.text}
+                self._notice("model", model=self.spec.name, state=state, **why)
             self.state = state
         async with self._changed:
             self._changed.notify_all()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -26,6 +27,7 @@ from pumice.serve.ollama_requests import (
     OllamaRequest,
     OllamaShowRequest,
 )
+from pumice.serve.openai_chat import LEAST_LOGPROB
 from pumice.serve.openai_other import embed_texts
 from pumice.serve.replies import error_body, line, line_stream
 from pumice.serve.tools import ToolCall
@@ -68,17 +70,31 @@ def _end(stream: AnswerStream, facts: RequestFacts, reason: str) -> dict[str, An
 async def _answer(api: Api, asked: OllamaRequest, payload: dict[str, Any], facts: RequestFacts, wrap: Wrap) -> Response:
     options = asked.options.sampling() if asked.options is not None else {}
     _check_context(api.pool.find(asked.model), asked)
-    limit = options.pop("max_tokens", None)
-    if limit is not None:
-        # ollama's limit is one that the context may cut short.
-        options["max_tokens"] = limit
+    if asked.logprobs:
+        options["logprobs"] = asked.top_logprobs or 0
     tools = {t["function"]["name"] for t in payload["tools"]} if payload.get("tools") else None
+    # Without a limit of the request's own: ollama's `num_predict` is one that the context may cut short.
     stream = await api.generate(asked.model, [payload], facts, options=options, limit=None, tools=tools)
     about = {"model": asked.model}
     if asked.stream is not False:
-        return line_stream(_lines(stream, about, facts, wrap))
-    (answer,) = await stream.collect()
-    return JSONResponse({**about, "created_at": _now(), **wrap(answer.text, answer.calls), **_end(stream, facts, answer.finish)})
+        reply = line_stream(_lines(stream, about, facts, wrap))
+    else:
+        (answer,) = await stream.collect()
+        said = {**wrap(answer.text, answer.calls), **_logprobs(answer.logprobs)}
+        reply = JSONResponse({**about, "created_at": _now(), **said, **_end(stream, facts, answer.finish)})
+    if asked.unloads and api.keys is None:
+        reply.background = BackgroundTask(api.pool.find(asked.model).unload)
+    return reply
+
+
+def _logprobs(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Log-probabilities of tokens, where some were asked for."""
+
+    def entry(e: dict[str, Any]) -> dict[str, Any]:
+        return {"token": e["token"], "logprob": max(e["logprob"], LEAST_LOGPROB), "bytes": e["bytes"]}
+
+    listed = [{**entry(e), **({"top_logprobs": [entry(t) for t in e["top"]]} if e["top"] else {})} for e in found]
+    return {"logprobs": listed} if listed else {}
 
 
 async def _lines(stream: AnswerStream, about: dict[str, Any], facts: RequestFacts, wrap: Wrap) -> AsyncIterator[bytes]:
@@ -86,8 +102,9 @@ async def _lines(stream: AnswerStream, about: dict[str, Any], facts: RequestFact
     try:
         async for part in stream.parts():
             reason = part.finish or reason
-            if part.text or part.calls:
-                yield line({**about, "created_at": _now(), **wrap(part.text, part.calls), "done": False})
+            if part.text or part.calls or part.logprobs:
+                said = {**wrap(part.text, part.calls), **_logprobs(part.logprobs)}
+                yield line({**about, "created_at": _now(), **said, "done": False})
         yield line({**about, "created_at": _now(), **wrap("", []), **_end(stream, facts, reason)})
     except ApiError as e:
         facts.code = e.reason
@@ -105,7 +122,7 @@ async def chat(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:
     """The next message of a conversation; without messages the model is loaded."""
     asked = await read(OllamaChatRequest, request)
     if not asked.messages:
-        return await _load(api, asked.model, facts, _message("", []))
+        return await _load(api, asked, facts, _message("", []))
     return await _answer(api, asked, asked.payload(), facts, _message)
 
 
@@ -113,14 +130,23 @@ async def generate(api: Api, request: HttpRequest, facts: RequestFacts) -> Respo
     """The answer to a prompt; without one the model is loaded."""
     asked = await read(OllamaGenerateRequest, request)
     if not asked.prompt:
-        return await _load(api, asked.model, facts, _response("", []))
+        return await _load(api, asked, facts, _response("", []))
     return await _answer(api, asked, asked.payload(), facts, _response)
 
 
-async def _load(api: Api, model: str, facts: RequestFacts, empty: dict[str, Any]) -> Response:
-    async for _ in api.submit("tokenize", model, {"text": "a"}, facts):
-        pass
-    return JSONResponse({"model": model, "created_at": _now(), **empty, "done": True, "done_reason": "load"})
+async def _load(api: Api, asked: OllamaRequest, facts: RequestFacts, empty: dict[str, Any]) -> Response:
+    """A request without a text loads the model; with a `keep_alive` of 0 it unloads it, if nobody uses it."""
+    reason, host = "load", api.pool.find(asked.model)
+    if asked.unloads:
+        if api.keys is not None:  # others would wait until it is loaded again
+            hint = "leave keep_alive out"
+            raise ApiError(403, "a server with keys decides itself when it unloads models", code="not_allowed", hint=hint)
+        reason, facts.model = "unload", host.spec.name
+        await host.unload()
+    else:
+        async for _ in api.submit("tokenize", asked.model, {"text": "a"}, facts):
+            pass
+    return JSONResponse({"model": asked.model, "created_at": _now(), **empty, "done": True, "done_reason": reason})
 
 
 async def embed(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:
@@ -159,7 +185,8 @@ async def tags(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:
 async def running_models(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:
     """Those that are loaded."""
     loaded = [h for h in api.pool.hosts.values() if h.worker is not None]
-    return JSONResponse({"models": [{**_listed(api, h), "size_vram": 0, "expires_at": _now()} for h in loaded]})
+    more = {"size_vram": 0, "expires_at": _now()}
+    return JSONResponse({"models": [{**_listed(api, h), **more, "context_length": h.info.get("context")} for h in loaded]})
 
 
 async def version(api: Api, request: HttpRequest, facts: RequestFacts) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -9,6 +10,8 @@ from pydantic import ConfigDict, Field
 from pumice.serve.api_errors import ApiError
 from pumice.serve.bodies import Body, FunctionName, JsonObject, ModelName, Stops, Text
 from pumice.serve.openai_requests import FunctionDefinition, ToolDefinition
+
+_NO_TIME = re.compile(r"0+(\.0*)?(ns|us|µs|ms|s|m|h)?")
 
 
 class RuntimeOptions(Body):
@@ -95,6 +98,12 @@ class OllamaRequest(Body):
     think: Literal[False] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to go after this; other times are this server's own to choose (`--unload-after`)."""
+        given = self.keep_alive
+        return given == 0 or (isinstance(given, str) and bool(_NO_TIME.fullmatch(given)))
 
     def form(self) -> dict[str, Any]:
         """The form of the answer, as the worker takes it."""

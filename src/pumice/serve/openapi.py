@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from pumice import __version__
 from pumice.serve.anthropic_requests import CountRequest, MessagesRequest
 from pumice.serve.api import Api
+from pumice.serve.audio import SpeechRequest
 from pumice.serve.bodies import Body
 from pumice.serve.facts import RequestFacts
 from pumice.serve.ollama_requests import (
@@ -30,6 +31,7 @@ BODIES: dict[str, type[Body]] = {
     "/v1/completions": CompletionRequest,
     "/v1/responses": ResponsesRequest,
     "/v1/embeddings": EmbeddingRequest,
+    "/v1/audio/speech": SpeechRequest,
     "/v1/messages": MessagesRequest,
     "/v1/messages/count_tokens": CountRequest,
     "/v1/rerank": RerankRequest,
@@ -42,6 +44,8 @@ BODIES: dict[str, type[Body]] = {
     "/api/embeddings": OllamaOneEmbeddingRequest,
     "/api/show": OllamaShowRequest,
 }
+# Those that take a form with a file.
+FORMS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 READ = (
     "/health",
     "/ready",
@@ -70,12 +74,22 @@ def describe() -> dict[str, Any]:
         schemas[model.__name__] = schema
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
         paths[path] = {"post": {"requestBody": {"required": True, "content": content}, "responses": _RESPONSES}}
+    for path in FORMS:
+        paths[path] = {"post": {"requestBody": {"required": True, "content": _FORM}, "responses": _RESPONSES}}
     for path in READ:
         paths[path] = {"get": {"responses": _RESPONSES}}
+        if "{" in path:
+            paths[path]["get"]["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
     about = {"title": "Pumice", "version": __version__}
     return {"openapi": "3.1.0", "info": about, "paths": paths, "components": {"schemas": schemas}}
 
 
+_FILE = {"type": "string", "contentMediaType": "application/octet-stream"}
+_FORM = {
+    "multipart/form-data": {
+        "schema": {"type": "object", "properties": {"model": {"type": "string"}, "file": _FILE}, "required": ["model", "file"]}
+    }
+}
 _RESPONSES = {
     "200": {"description": "The answer; a stream of events where the request asks for one."},
     "4XX": {"description": "What is wrong with the request, in the protocol's form."},

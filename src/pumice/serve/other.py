@@ -81,7 +81,7 @@ async def tokenize(api: Api, request: HttpRequest, facts: RequestFacts) -> Respo
         special = asked.add_special_tokens if asked.add_special_tokens is not None else asked.add_special
         # The two projects differ here, and each client expects its own.
         default = asked.prompt is not None
-        payload = {"text": asked.prompt if asked.prompt is not None else asked.content}
+        payload = {"text": asked.prompt, "name": "prompt"} if default else {"text": asked.content, "name": "content"}
         payload["add_special"] = default if special is None else special
     payload["with_texts"] = bool(asked.with_pieces)
     call = api.submit("tokenize", asked.model or next(iter(api.pool.hosts)), payload, facts)

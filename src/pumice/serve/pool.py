@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pumice.serve.api_errors import ApiError, unavailable
 from pumice.serve.hosts import ModelHost
@@ -12,15 +12,22 @@ from pumice.serve.settings import HostSettings, PoolSettings
 from pumice.serve.spec import ModelSpec, check_names
 
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_BETWEEN_CHECKS = 1.0
 
 
 class ModelPool:
     """The hosts of all models. The least recently used one that is idle is unloaded when room is needed."""
 
-    def __init__(self, specs: Sequence[ModelSpec], models: HostSettings, settings: PoolSettings) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        models: HostSettings,
+        settings: PoolSettings,
+        notice: Callable[..., None] | None = None,
+    ) -> None:
         check_names(specs)
         self.settings = settings
-        self.hosts = {spec.name: ModelHost(spec, models, self._make_room) for spec in specs}
+        self.hosts = {spec.name: ModelHost(spec, models, self._make_room, notice) for spec in specs}
         self._admitting = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
 
@@ -45,8 +52,8 @@ class ModelPool:
         if self.settings.preload:
             for host in hosts[: self.settings.loaded]:
                 host.want()
-        if self.settings.idle_seconds is not None:
-            self._watch = asyncio.get_running_loop().create_task(self._unload_unused(self.settings.idle_seconds))
+        if self.settings.idle_seconds is not None or self.settings.memory is not None:
+            self._watch = asyncio.get_running_loop().create_task(self._look_after())
 
     @property
     def ready(self) -> bool:
@@ -83,12 +90,20 @@ class ModelPool:
         # What it took the last time that it was loaded; nobody knows before.
         return sum(h.memory for h in others) + host.memory < settings.memory
 
-    async def _unload_unused(self, seconds: float) -> None:
+    async def _look_after(self) -> None:
+        """Unloads what nobody uses, and what takes more than there may be: how much that is shows once a model runs."""
+        seconds, most = self.settings.idle_seconds, self.settings.memory
         while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_CHECKS if seconds is None else min(seconds / 4, _SECONDS_BETWEEN_CHECKS))
             for host in self.hosts.values():
-                if host.state == "ready" and host.idle and time.monotonic() - host.used > seconds:
+                if seconds is not None and host.state == "ready" and host.idle and time.monotonic() - host.used > seconds:
                     await host.unload()
-            await asyncio.sleep(min(seconds / 4, 5.0))
+            async with self._admitting:
+                loaded = [h for h in self.hosts.values() if h.worker is not None]
+                if most is not None and len(loaded) > 1 and sum(h.memory for h in loaded) > most:
+                    idle = [h for h in loaded if h.idle and h.state == "ready"]
+                    if idle:
+                        await min(idle, key=lambda h: h.used).unload()
 
     async def close(self) -> None:
         """End all workers."""

@@ -37,7 +37,9 @@ def error_body(error: ApiError, dialect: Dialect, request_id: str | None = None)
         return {"error": error.text}
     if dialect == "anthropic":
         kind = _ANTHROPIC.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-        found = {"type": "error", "error": {"type": kind, "message": error.text}}
+        # Its client looks here for what it can do without.
+        details = {} if error.reason is None else {"details": {"error_code": error.reason}}
+        found = {"type": "error", "error": {"type": kind, "message": error.text, **details}}
         return found if request_id is None else {**found, "request_id": request_id}
     # OpenAI has one type for all that is wrong with a request.
     kind = "invalid_request_error" if error.status in (401, 403, 404) else error.kind

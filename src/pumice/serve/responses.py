@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,18 +16,26 @@ from pumice.serve.api import Api
 from pumice.serve.api_errors import ApiError
 from pumice.serve.bodies import read
 from pumice.serve.facts import RequestFacts
+from pumice.serve.openai_chat import logprobs_json
 from pumice.serve.replies import event, event_stream
 from pumice.serve.responses_requests import ResponsesRequest
 from pumice.serve.tools import ToolCall
 
+Logprobs = Sequence[dict[str, Any]]
 
-def _message(id: str, text: str, status: str) -> dict[str, Any]:
-    content = [_text_part(text)] if status != "in_progress" else []
+
+def _message(id: str, text: str, status: str, logprobs: Logprobs = ()) -> dict[str, Any]:
+    content = [_text_part(text, logprobs)] if status != "in_progress" else []
     return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _text_part(text: str, logprobs: Logprobs = ()) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
+
+
+def _logprobs(found: Logprobs) -> list[dict[str, Any]]:
+    """Log-probabilities of tokens as this endpoint has them."""
+    return list(logprobs_json(found)["content"])
 
 
 def _call(call: ToolCall, status: str = "completed") -> dict[str, Any]:
@@ -65,6 +73,7 @@ class _ResponseState:
             "text": {"format": form},
             "tool_choice": asked.choice_json(),
             "tools": [{"strict": True, **t.model_dump(exclude_none=True)} for t in asked.tools or []],
+            "top_logprobs": asked.top_logprobs or 0,
             "top_p": asked.top_p,
             "truncation": "disabled",
             "usage": None if usage is None else _usage(usage),
@@ -87,7 +96,9 @@ async def responses(api: Api, request: HttpRequest, facts: RequestFacts) -> Resp
     """An answer as items: messages and calls of functions."""
     asked = await read(ResponsesRequest, request)
     given = {"temperature": asked.temperature, "top_p": asked.top_p}
-    options = {k: v for k, v in given.items() if v is not None}
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if asked.logprobs:
+        options["logprobs"] = asked.top_logprobs or 0
     tools = {t.name for t in asked.tools} if asked.tools and asked.choice() != "none" else None
     stream = await api.generate(
         asked.model, [asked.payload()], facts, options=options, limit=asked.max_output_tokens, tools=tools
@@ -98,7 +109,7 @@ async def responses(api: Api, request: HttpRequest, facts: RequestFacts) -> Resp
     (answer,) = await stream.collect()
     status = "incomplete" if answer.finish == "length" else "completed"
     if answer.text or not answer.calls:
-        state.output.append(_message(f"msg_{secrets.token_hex(12)}", answer.text, status))
+        state.output.append(_message(f"msg_{secrets.token_hex(12)}", answer.text, status, _logprobs(answer.logprobs)))
     state.output += [_call(c) for c in answer.calls]
     return JSONResponse(state.json(status, usage=stream.usage))
 
@@ -111,10 +122,11 @@ async def _events(stream: AnswerStream, state: _ResponseState, facts: RequestFac
 
     message: tuple[str, int] | None = None  # the id and the place of the message that is being written
     text = ""
+    logprobs: list[dict[str, Any]] = []
 
     def open_message() -> list[bytes]:
-        nonlocal message, text
-        message, text = (f"msg_{secrets.token_hex(12)}", len(state.output)), ""
+        nonlocal message, text, logprobs
+        message, text, logprobs = (f"msg_{secrets.token_hex(12)}", len(state.output)), "", []
         id, at = message
         state.output.append(_message(id, "", "in_progress"))
         added = send("response.output_item.added", output_index=at, item=state.output[at])
@@ -125,10 +137,10 @@ async def _events(stream: AnswerStream, state: _ResponseState, facts: RequestFac
         assert message is not None
         (id, at), message = message, None
         where: dict[str, Any] = {"item_id": id, "output_index": at, "content_index": 0}
-        state.output[at] = _message(id, text, status)
+        state.output[at] = _message(id, text, status, logprobs)
         return [
-            send("response.output_text.done", **where, text=text, logprobs=[]),
-            send("response.content_part.done", **where, part=_text_part(text)),
+            send("response.output_text.done", **where, text=text, logprobs=logprobs),
+            send("response.content_part.done", **where, part=_text_part(text, logprobs)),
             send("response.output_item.done", output_index=at, item=state.output[at]),
         ]
 
@@ -148,13 +160,14 @@ async def _events(stream: AnswerStream, state: _ResponseState, facts: RequestFac
         yield send("response.in_progress", response=state.json("in_progress"))
         status = "completed"
         async for part in stream.parts():
-            if part.text:
+            if part.text or (part.logprobs and not part.calls):
                 for each in open_message() if message is None else []:
                     yield each
                 assert message is not None
-                text += part.text
+                text, new = text + part.text, _logprobs(part.logprobs)
+                logprobs += new
                 where: dict[str, Any] = {"item_id": message[0], "output_index": message[1], "content_index": 0}
-                yield send("response.output_text.delta", **where, delta=part.text, logprobs=[])
+                yield send("response.output_text.delta", **where, delta=part.text, logprobs=new)
             if part.finish == "length":
                 status = "incomplete"
             if part.calls and message is not None:

@@ -9,7 +9,15 @@ from pydantic import Field, model_validator
 from pumice.serve.api_errors import ApiError
 from pumice.serve.bodies import Body, FunctionName, JsonObject, ModelName, Text
 from pumice.serve.messages import call_arguments, text_of_parts
-from pumice.serve.openai_requests import AcceptedFields, ContentPart, ResponseFormat, SchemaFormat, ToolDefinition, check_tools
+from pumice.serve.openai_requests import (
+    AcceptedFields,
+    ContentPart,
+    ResponseFormat,
+    SchemaFormat,
+    StreamOptions,
+    ToolDefinition,
+    check_tools,
+)
 
 
 class InputItem(Body):
@@ -78,14 +86,23 @@ class ResponsesRequest(AcceptedFields):
     parallel_tool_calls: bool | None = None
     text: TextSettings | None = None
     truncation: Literal["disabled"] | None = None
-    include: list[str] | None = None
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    stream_options: StreamOptions | None = None
     background: Literal[False] | None = None
     previous_response_id: None = None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         check_tools([t.name for t in self.tools or []], self.choice())
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs include: message.output_text.logprobs")
         return self
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether log-probabilities are wanted."""
+        return "message.output_text.logprobs" in (self.include or ())
 
     def choice(self) -> Any:
         """The tool choice as the worker takes it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 import socket
@@ -10,14 +11,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pumice.errors import InputError, PumiceError
 from pumice.serve.api import Api
 from pumice.serve.app import make_app
+from pumice.serve.connections import GuardedProtocol, tls_context
 from pumice.serve.facts import JsonLog
 from pumice.serve.gate import LOOPBACK
 from pumice.serve.keys import KeyRing, read_keys
@@ -28,50 +28,6 @@ from pumice.web.server import listen
 
 _SECONDS_TO_START = 30.0
 _SPARE_FILES = 256
-
-
-class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 for many strangers: a connection that sends no request goes after a while, or when others need its place."""
-
-    most_connections = 1024
-    head_seconds = 15.0
-    # Those that count, the oldest first. uvicorn's own set has connections until they are lost, which is after a whole crowd
-    # was accepted.
-    counted: ClassVar[dict[GuardedProtocol, None]]
-
-    @classmethod
-    def limited(cls, connections: int, head_seconds: float) -> type[GuardedProtocol]:
-        """The protocol of one server."""
-        return type("Protocol", (cls,), {"most_connections": connections, "head_seconds": head_seconds, "counted": {}})
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(self.head_seconds, self._drop_if_idle)
-        if len(self.counted) >= self.most_connections:
-            idle = next((c for c in self.counted if c.is_idle), self)
-            self.counted.pop(idle, None)
-            idle.transport.abort()
-            if idle is self:
-                return
-        self.counted[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.counted.pop(self, None)
-        self._deadline.cancel()
-        super().connection_lost(exc)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is being answered on this connection."""
-        return self._cycle is None or bool(self._cycle.response_complete)
-
-    @property
-    def _cycle(self) -> Any:
-        return self.cycle  # None before the first request, whatever its type says
-
-    def _drop_if_idle(self) -> None:
-        if self._cycle is None:
-            self.transport.abort()
 
 
 class ModelServer:
@@ -89,8 +45,7 @@ class ModelServer:
                 hint="pumice serve --new-key NAME --api-key-file FILE makes one; --open lets everybody in",
                 name="host",
             )
-        if (settings.certificate is None) != (settings.private_key is None):
-            raise InputError("TLS needs both a certificate and its private key", hint="give --tls-cert and --tls-key")
+        self._tls = tls_context(settings.certificate, settings.private_key)
         keys = None if settings.key_file is None else KeyRing(read_keys(Path(settings.key_file)))
         self.log = log or JsonLog(quiet=settings.quiet)
         self._specs, self._keys = list(specs), keys
@@ -111,11 +66,11 @@ class ModelServer:
 
     async def _serve(self) -> None:
         settings = self.settings
-        pool = ModelPool(self._specs, settings.models, settings.pool)
+        pool = ModelPool(self._specs, settings.models, settings.pool, self.log.event)
         self.api = api = Api(pool, settings, self._keys, self.log)
         config = uvicorn.Config(
             make_app(api),
-            http=GuardedProtocol.limited(settings.connections, settings.head_seconds),
+            http=GuardedProtocol.limited(settings.connections, settings.head_seconds, self._tls),
             ws="none",
             loop="asyncio",
             log_level="critical",
@@ -125,8 +80,6 @@ class ModelServer:
             h11_max_incomplete_event_size=settings.header_bytes,
             timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.drain_seconds),
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.private_key,
         )
         self._server = _DrainingServer(config, api)
         await self._server.serve(sockets=[self._socket])
@@ -136,6 +89,7 @@ class ModelServer:
         """Serve until SIGTERM or Ctrl-C, then let open requests end; whether it was Ctrl-C."""
         # uvicorn sends itself the signal again when all is over, which would end the process as if nothing had been finished.
         before = signal.signal(signal.SIGTERM, lambda *_: None)
+        gc.freeze()  # what was imported stays: Python need not look through it for cycles while requests wait
         try:
             asyncio.run(self._serve())
         except KeyboardInterrupt:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 class HostSettings:
     """For each model: the queue before its worker, and how often and how soon a worker that died is started again.
 
-    `cache` is how many bytes of answers a worker keeps; None keeps none.
+    `unread_bytes` is how much of an answer may wait for a client that reads slowly. `cache` is how many bytes of answers a worker
+    keeps; None keeps none.
     """
 
     queue: int = 256
     queue_bytes: int = 64 << 20
+    unread_bytes: int = 8 << 20
     restarts: int = 5
     back_off: float = 0.25
     longest_back_off: float = 30.0
@@ -44,6 +46,7 @@ class ServerSettings:
     certificate: str | None = None
     private_key: str | None = None
     body_bytes: int = 8 << 20
+    all_bodies_bytes: int = 256 << 20
     header_bytes: int = 32 << 10
     most_tokens: int | None = None
     most_choices: int = 16

@@ -29,7 +29,7 @@ def request_span(facts: RequestFacts, headers: dict[str, str]) -> Iterator[None]
         yield
         return
     from opentelemetry.propagate import extract
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace import SpanKind, StatusCode
 
     with tracer.start_as_current_span(f"{facts.method}", context=extract(headers), kind=SpanKind.SERVER) as span:
         try:
@@ -38,6 +38,8 @@ def request_span(facts: RequestFacts, headers: dict[str, str]) -> Iterator[None]
             # Names as OpenTelemetry's conventions for HTTP and for generative models have them.
             span.update_name(f"{facts.method} {facts.route}")
             span.set_attributes({k: v for k, v in _attributes(facts).items() if v is not None})
+            if facts.status >= 500:
+                span.set_status(StatusCode.ERROR)
 
 
 def _attributes(facts: RequestFacts) -> dict[str, Any]:

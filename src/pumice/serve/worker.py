@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from pumice.errors import DeviceLost, InputError
+from pumice.errors import DeviceLost, InputError, PumiceError
 from pumice.llm.cross_encoder import CrossEncoder
 from pumice.llm.embed import EmbeddingModel
 from pumice.llm.handles import Handle
@@ -24,10 +25,16 @@ from pumice.llm.model import LanguageModel
 from pumice.llm.requests import sampling_of
 from pumice.llm.response_cache import cache_of
 from pumice.llm.step_inputs import RULES
-from pumice.serve.api_errors import as_data
-from pumice.serve.conversations import answer_grammar, encode_conversation, knows_tools, tool_format
+from pumice.serve.api_errors import as_data, let_go
+from pumice.serve.conversations import answer_grammar, knows_tools, render_conversation, tool_format
+from pumice.serve.facts import JsonLog, place_of
 from pumice.serve.frames import Frame, pack, receive
+from pumice.serve.lengths import check_prompt, check_text
 from pumice.serve.warm import compiler_is_loaded, warm_up
+
+if TYPE_CHECKING:
+    from pumice.llm.answers import Generation
+    from pumice.receipts.receipt import Receipt
 
 # The exit code of a worker whose device is lost: a new process gets a new device.
 DEVICE_LOST = 75
@@ -96,8 +103,10 @@ class ModelWorker:
         except Exception as e:
             lost = isinstance(e, DeviceLost)
             self._send({"id": number, "ev": "error", "error": as_data(e)})
-            if not lost and as_data(e)["code"] == "error":
-                print(f"pumice worker: {type(e).__name__}: {e!s:.500}", file=sys.stderr)
+            if not lost and not isinstance(e, PumiceError):
+                # By its kind and place alone: what it says may hold somebody's text.
+                JsonLog().event("fault", kind=type(e).__name__, where=place_of(e))
+            let_go(e)
         if lost:
             # Frames that are on their way still go out.
             asyncio.get_running_loop().call_later(0.2, os._exit, DEVICE_LOST)
@@ -125,8 +134,8 @@ class ModelWorker:
                 if piece.answer is not None:
                     part |= {"reason": answer.finish_reason, "stop": answer.stop_string, "usage": answer.usage}
                     part |= {"seed": answer.seed, "timings": answer.timings}
-                    if frame.get("receipt") or self._receipts:
-                        part["receipt"] = await loop.run_in_executor(self._preparing, self._receipt, answer)
+                    if self._receipts:
+                        await loop.run_in_executor(self._preparing, self._keep_receipt_of, answer, frame, piece.choice)
                 yield part
         finally:
             if not handle.done:
@@ -136,19 +145,21 @@ class ModelWorker:
         """Encodes a request and hands it to the engine; the number of its prompt's tokens."""
         model = self._language()
         options = {k: v for k, v in frame["options"].items() if v is not None}
+        context = model.engine.context
         if "messages" in frame:
-            tokens = encode_conversation(model, frame)
+            text = check_prompt(render_conversation(model, frame), context, "messages")
+            tokens = model.tokenizer.encode(text, add_special=False)
         elif "tokens" in frame:
             tokens = list(frame["tokens"])
             _check_tokens(tokens, model.engine.cfg.vocab, "prompt")
         else:
-            tokens = model.encode_prompt(frame["text"], raw=True)
-        room = model.engine.context - len(tokens)
+            tokens = model.encode_prompt(check_prompt(frame["text"], context, "prompt"), raw=True)
+        room = context - len(tokens)
         if room < 1:
             raise InputError(
-                f"the prompt has {len(tokens)} tokens, the context holds {model.engine.context}",
+                f"the prompt has {len(tokens)} tokens, the context holds {context}",
                 hint="shorten it, or start the server with a larger --context",
-                context=model.engine.context,
+                context=context,
                 prompt_tokens=len(tokens),
                 name="messages" if "messages" in frame else "prompt",
             )
@@ -157,7 +168,7 @@ class ModelWorker:
         if not frame.get("strict"):
             options["max_tokens"] = min(options["max_tokens"], most)
         options["grammar"] = answer_grammar(model, frame)
-        if frame.get("receipt") or self._receipts:
+        if self._receipts:
             options["cache"] = False  # a receipt is of a run
         order = {"client": frame.get("client", ""), "deadline": frame.get("deadline")}
         handle = model.engine.submit(tokens, n=frame.get("n", 1), strict=True, **order, **options)
@@ -170,68 +181,92 @@ class ModelWorker:
 
         return {**spelled(entry), "top": [spelled(e) for e in entry["top"]]}
 
-    def _receipt(self, answer: Any) -> dict[str, Any]:
-        receipt = answer.receipt
-        found: dict[str, Any] = {}
-        if self._receipts:
-            path = os.path.join(self._receipts, f"{time.time_ns()}-{os.getpid()}.json")
-            receipt.save(path)
-            found["file"] = path
-        return found
+    def _keep_receipt_of(self, answer: Generation, frame: Mapping[str, Any], number: int) -> None:
+        self._keep_receipt(answer.receipt, frame, number)
+
+    def _keep_receipt(self, receipt: Receipt, frame: Mapping[str, Any], number: int) -> None:
+        """Writes a receipt under the id of its request, which the client knows as well."""
+        assert self._receipts is not None
+        receipt.save(os.path.join(self._receipts, f"{frame['request']}-{number}.json"))
 
     # -- encoders ---------------------------------------------------------------------------------------------------
     async def _embed(self, frame: Frame) -> AsyncIterator[Frame]:
         model = self.model
         if not isinstance(model, EmbeddingModel):
             raise InputError("this model makes no embeddings", hint="choose an encoder, such as minilm", name="model")
-        given = frame.get("texts")
-        items = model.tokenizer.encode_batch(given) if given is not None else frame["tokens"]
-        for item in items:
-            _check_tokens(item, model.tokenizer.vocab_size, "input")
-        longest = max(map(len, items))
-        if longest > model.max_tokens and not frame.get("truncate"):
-            message = f"a text has {longest} tokens, this model takes {model.max_tokens}"
-            hint = "split it, or let /api/embed truncate it"
-            raise InputError(message, hint=hint, context=model.max_tokens, prompt_tokens=longest, name="input")
+        items: list[list[int]] = []
+        given = frame["texts"] if "texts" in frame else frame["tokens"]
+        for at in range(0, len(given), _TEXTS_AT_ONCE):
+            some = given[at : at + _TEXTS_AT_ONCE]
+            ids = await self._in_turn(model.tokenizer.encode_batch, some) if "texts" in frame else some
+            for item in ids:
+                _check_tokens(item, model.tokenizer.vocab_size, "input")
+            longest = max(map(len, ids))
+            if longest > model.max_tokens and not frame.get("truncate"):
+                message = f"a text has {longest} tokens, this model takes {model.max_tokens}"
+                hint = "split it, or let /api/embed truncate it"
+                raise InputError(message, hint=hint, context=model.max_tokens, prompt_tokens=longest, name="input")
+            # What the model cuts off, all but the token that ends a text, is not kept until then.
+            items += [i if len(i) <= model.max_tokens else [*i[: model.max_tokens], i[-1]] for i in ids]
         yield {"ev": "start", "prompt_tokens": sum(min(len(i), model.max_tokens) for i in items)}
         for at in range(0, len(items), _TEXTS_AT_ONCE):
-            some = items[at : at + _TEXTS_AT_ONCE]
-            vectors = await self._in_turn(model.embed_tokens, some)
+            vectors = await self._proven(model.embed_tokens, items[at : at + _TEXTS_AT_ONCE], frame, at // _TEXTS_AT_ONCE)
             yield {"ev": "vectors", "vectors": np.asarray(vectors, np.float32).tolist()}
 
     async def _rank(self, frame: Frame) -> AsyncIterator[Frame]:
         model, query = self.model, frame["query"]
         if not isinstance(model, CrossEncoder):
             raise InputError("this model ranks no texts", hint="choose a cross-encoder", name="model")
-        texts, longest = frame["texts"], model.max_tokens
-        pairs = model.tokenizer.encode_pairs([(query, t) for t in texts], longest=longest)
-        yield {"ev": "start", "prompt_tokens": sum(len(p.ids) for p in pairs)}
         if len(model.labels) != 1:
             raise InputError(f"this model has {len(model.labels)} labels, and no single score to rank by", name="model")
+        texts, tokens = frame["texts"], 0
+
+        def count(some: Sequence[tuple[str, ...]]) -> int:
+            return sum(len(p.ids) for p in model.tokenizer.encode_pairs(some, longest=model.max_tokens))
+
+        for at in range(0, len(texts), _TEXTS_AT_ONCE):
+            tokens += await self._in_turn(count, [(query, t) for t in texts[at : at + _TEXTS_AT_ONCE]])
+        yield {"ev": "start", "prompt_tokens": tokens}
         for at in range(0, len(texts), _TEXTS_AT_ONCE):
             some = [(query, t) for t in texts[at : at + _TEXTS_AT_ONCE]]
-            yield {"ev": "scores", "scores": np.asarray(await self._in_turn(model.scores, some)).tolist()}
+            scores = await self._proven(model.scores, some, frame, at // _TEXTS_AT_ONCE)
+            yield {"ev": "scores", "scores": np.asarray(scores).tolist()}
+
+    async def _proven(self, work: Callable[..., Any], given: Any, frame: Frame, number: int) -> Any:
+        """What an encoder gives for some texts, with a receipt where the server keeps them."""
+        if not self._receipts:
+            return await self._in_turn(work, given)
+        found, receipt = await self._in_turn(partial(work, receipt=True), given)
+        await asyncio.get_running_loop().run_in_executor(self._preparing, self._keep_receipt, receipt, frame, number)
+        return found
 
     async def _in_turn(self, work: Callable[[Any], Any], given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._encoding, work, given)
 
     # -- texts ------------------------------------------------------------------------------------------------------
     async def _tokenize(self, frame: Frame) -> AsyncIterator[Frame]:
-        def work() -> list[int]:
-            if "messages" in frame:
-                return encode_conversation(self._language(), frame)
-            return self.model.tokenizer.encode(frame["text"], add_special=frame.get("add_special", True))
+        model, tokenizer = self.model, self.model.tokenizer
+        context = model.engine.context if isinstance(model, LanguageModel) else model.max_tokens
 
-        tokens = await asyncio.get_running_loop().run_in_executor(self._preparing, work)
-        found: Frame = {"ev": "tokens", "tokens": tokens}
-        if frame.get("with_texts"):
-            found["texts"] = [self.model.tokenizer.decode([t], skip_special=False) for t in tokens]
-        yield found
+        def work() -> Frame:
+            if "messages" in frame:
+                text = check_text(render_conversation(self._language(), frame), context, "messages")
+                tokens = tokenizer.encode(text, add_special=False)
+            else:
+                text = check_text(frame["text"], context, frame.get("name", "prompt"))
+                tokens = tokenizer.encode(text, add_special=frame.get("add_special", True))
+            if not frame.get("with_texts"):
+                return {"ev": "tokens", "tokens": tokens}
+            spelled = {t: tokenizer.decode([t], skip_special=False) for t in set(tokens)}
+            return {"ev": "tokens", "tokens": tokens, "texts": [spelled[t] for t in tokens]}
+
+        yield await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
     async def _detokenize(self, frame: Frame) -> AsyncIterator[Frame]:
-        tokens = frame["tokens"]
-        _check_tokens(tokens, self.model.tokenizer.vocab_size, "tokens")
-        yield {"ev": "text", "text": self.model.tokenizer.decode(tokens, skip_special=False)}
+        tokens, tokenizer = frame["tokens"], self.model.tokenizer
+        _check_tokens(tokens, tokenizer.vocab_size, "tokens")
+        decoding = partial(tokenizer.decode, tokens, skip_special=False)
+        yield {"ev": "text", "text": await asyncio.get_running_loop().run_in_executor(self._preparing, decoding)}
 
     def _language(self) -> LanguageModel:
         if not isinstance(self.model, LanguageModel):
@@ -316,6 +351,9 @@ async def serve(source: int, sink: int, given: Frame | None = None) -> int:
     if given is None and compiler_is_loaded():
         model.close()
         _start_again(first, sink)
+    # Python looks through everything for cycles at times, some 30 ms that a first token would wait: the model needs no look.
+    gc.collect()
+    gc.freeze()
     worker = ModelWorker(model, send, receipts=first.get("receipts"))
     send({"ev": "ready", "info": describe_model(model)})
 

@@ -490,7 +490,7 @@ var ServedModel = class {
   generate(prompt, options) {
     return new ServedGeneration(this.server, this.info.name, prompt, options);
   }
-}, NAMES = { maxTokens: "max_tokens", temperature: "temperature", topP: "top_p", topK: "top_k", minP: "min_p", repeatPenalty: "repetition_penalty", seed: "seed" }, ServedGeneration = class {
+}, NAMES = { maxTokens: "max_tokens", temperature: "temperature", topP: "top_p", topK: "top_k", minP: "min_p", repeatPenalty: "repetition_penalty", seed: "seed" }, AT_ONCE_SECONDS = 0.05, ServedGeneration = class {
   constructor(server, model, prompt, options) {
     this.server = server, this.prompt = prompt;
     let drawn = Object.entries(NAMES).map(([key, name]) => [name, options[key]]), asked = typeof prompt == "string" ? { prompt } : { messages: prompt }, given = Object.fromEntries(drawn.filter(([, value]) => value !== void 0));
@@ -508,7 +508,7 @@ var ServedModel = class {
     this.stopping.abort();
   }
   async *[Symbol.asyncIterator]() {
-    let [text, finish, total, first] = ["", "", 0, 0];
+    let [text, finish, total, first] = ["", "", 0, 0], asked = performance.now();
     try {
       let path = typeof this.prompt == "string" ? "v1/completions" : "v1/chat/completions", response = await this.server.ask(path, this.body, this.stopping.signal);
       for await (let { choices, usage, error } of chunks(response)) {
@@ -525,8 +525,8 @@ var ServedModel = class {
         throw this.settle?.reject(error), error;
       finish = "cancelled";
     }
-    let count = total || this.tokens, seconds = (performance.now() - first) / 1e3;
-    this.settle?.resolve({ text, finishReason: finish === "cancelled" || finish === "length" ? finish : "stop", usage: { completionTokens: count }, timings: { tokensPerSecond: first && seconds > 0 ? (count - 1) / seconds : 0 } });
+    let count = total || this.tokens, now = performance.now(), seconds = (now - first) / 1e3, rate = seconds < AT_ONCE_SECONDS ? 1e3 * count / (now - asked) : (count - 1) / seconds;
+    this.settle?.resolve({ text, finishReason: finish === "cancelled" || finish === "length" ? finish : "stop", usage: { completionTokens: count }, timings: { tokensPerSecond: first ? rate : 0 } });
   }
 };
 async function* chunks(response) {
