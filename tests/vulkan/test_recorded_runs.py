@@ -173,3 +173,14 @@ def test_a_session_that_is_dropped_is_freed() -> None:
     del session
     gc.collect()
     assert gpu.ledger() == before  # type: ignore[attr-defined]
+
+
+def test_profile_of_a_run_that_webgpu_would_submit_in_parts() -> None:
+    def chain(x: Any) -> Any:
+        for i in range(40):
+            x = pm.softmax(x * float(i + 1))
+        return x
+
+    with pm.compile(chain, x=pm.spec(4, 8), device=device("vulkan")) as exe:
+        found = exe.profile(x=np.ones((4, 8), np.float32))
+        assert len(found.steps) == len(exe.plan.steps) + 1 and found.device_seconds > 0

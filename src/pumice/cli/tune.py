@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from pumice.run.device import Device
 
 # Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
 GROUPS, K, REPEATS = (1, 2, 4), 512, 9
+# How long each is run before it is measured.
+WARM_SECONDS = 0.2
 # On matrix units the same takes a longer K to be as good a measure.
 MATRIX_K = 2048
 # Cores are counted with long matmuls: one more workgroup than cores must be seen to take longer.
@@ -99,6 +102,10 @@ def _seconds(device: Device, tile: Tile | FragmentTile, groups: int, k: int) -> 
     graph = pm.trace(lambda params: (params["a"] @ (params["b"].T if turned else params["b"]),), params=params)
     with Executable(build_plan(graph, device.caps.with_(tuning=only)), Store.temporary(device)) as exe:
         exe.set_params(params)
+        # A device that was idle runs at a fraction of its clock for a while.
+        end = time.perf_counter() + WARM_SECONDS
+        while time.perf_counter() < end:
+            exe.run(outputs=[])
         found = exe.profile(outputs=[], repeats=REPEATS).steps
     (step,) = (s for s in found if s.variant == tile.name)
     return step.seconds

@@ -268,7 +268,7 @@ def profile_run(
             numbers = steps.steps_with_work()
             kind, whole = choose_timers(session)
             overhead = _overhead(gpu, kind, whole) if each else 0.0
-            timer = kind(gpu, len(numbers)) if each else whole(gpu, len(steps.parts(session.whole_updates)) if outputs else 1)
+            timer = kind(gpu, len(numbers)) if each else whole(gpu, session.submits(steps) if outputs else 1)
             watch, before = Stopwatch(), gpu.mark
             # Large uploads have submits of their own, whose phases are of no interest.
             session._timer, gpu.mark = timer, lambda name: watch.sum_up(name) if name == "upload" else watch.mark(name)

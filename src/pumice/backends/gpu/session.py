@@ -98,6 +98,10 @@ class GpuSession(ABC):
         self._counters["pipelines"] = len(self._handles)
         return dict(zip(used, found, strict=True))
 
+    def submits(self, steps: RegimeSteps) -> int:
+        """The submits of a run whose results are awaited, as it is measured."""
+        return 1
+
     def _steps_at(self, env: Mapping[str, int]) -> RegimeSteps:
         """What runs at some sizes; the pipelines and bind groups of a regime are made when it is first used."""
         number = self._numbers.get(key := tuple(env.items()))

@@ -64,6 +64,10 @@ class WebGpuSession(GpuSession):
                 changed[node] = content
         return writes, changed
 
+    def submits(self, steps: RegimeSteps) -> int:
+        """The parts in which the steps are recorded while the device is at work on the first."""
+        return len(steps.parts(self.whole_updates))
+
     def _recorders(self, steps: RegimeSteps, waited: bool) -> list[Record]:
         """What records the steps, part by part."""
         if self._timer is not None:
