@@ -1,7 +1,7 @@
 """Inference of image networks at batch 1, in turns: Pumice on the host against onnxruntime, in f32.
 
 python bench/inference.py [--model mobilenetv2] [--rounds 7] [--threads 2] [--processor-time] [--peer-python PATH]
-The peer needs onnxruntime and torch, from whose network the ONNX file is made. On a machine that others use as well, one thread's
+Ours runs in the precisions exact and fast; ratios are the peer's time over each. The peer needs onnxruntime and torch, from whose network the ONNX file is made. On a machine that others use as well, one thread's
 processor time says more than the clock.
 """
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from train_models import INFERENCE, Network, ours, torchs
 Run = Callable[[Any], Any]
 
 
-def pumice_run(network: Network, threads: int) -> Run:
+def pumice_run(network: Network, threads: int, precision: str = "exact") -> Run:
     """A run of ours."""
     import pumice as pm
     from pumice import nn
 
     model = network.make(ours())
-    run = pm.compile(lambda params, x: nn.apply(model, params, x), params=model.init(), x=pm.spec(*network.shape), device="host")
+    options: dict[str, Any] = {"x": pm.spec(*network.shape), "device": "host", "precision": precision}
+    run = pm.compile(lambda params, x: nn.apply(model, params, x), params=model.init(), **options)
     return lambda x: run(x=x)
 
 
@@ -50,7 +52,11 @@ def onnx_run(network: Network, threads: int) -> Run:
     return lambda x: session.run(None, {"x": x})[0]
 
 
-SIDES: dict[str, Callable[[Network, int], Run]] = {"pumice": pumice_run, "onnxruntime": onnx_run}
+SIDES: dict[str, Callable[[Network, int], Run]] = {
+    "pumice": pumice_run,
+    "pumice fast": partial(pumice_run, precision="fast"),
+    "onnxruntime": onnx_run,
+}
 
 
 def works(side: str, model: str, threads: int) -> dict[str, Callable[..., Any]]:
@@ -75,7 +81,7 @@ def measure_inference(
     model: str, python: str | None, threads: int, rounds: int, times: int = 5, processor: bool = False
 ) -> dict[str, float]:
     """Seconds of a run of each side, by the clock or of the processor's time."""
-    pythons = {"pumice": sys.executable, **({"onnxruntime": python} if python else {})}
+    pythons = {"pumice": sys.executable, "pumice fast": sys.executable, **({"onnxruntime": python} if python else {})}
     with ExitStack() as stack:
         workers = {
             side: stack.enter_context(
@@ -114,8 +120,8 @@ def main() -> None:
     for model in args.model or INFERENCE:
         found = measure_inference(model, python, args.threads, args.rounds, processor=args.processor_time)
         text = ", ".join(f"{side} {1e3 * seconds:.1f} ms" for side, seconds in found.items())
-        ratio = f", {found['onnxruntime'] / found['pumice']:.2f} ×" if "onnxruntime" in found else ""
-        print(f"{model}: {text}{ratio}")
+        ratios = [found["onnxruntime"] / found[side] for side in ("pumice", "pumice fast")] if "onnxruntime" in found else []
+        print(f"{model}: {text}" + "".join(f", {ratio:.2f} ×" for ratio in ratios))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,13 @@ CASES: dict[str, tuple[Any, ...]] = {
 class Case:
     def __init__(self, name: str) -> None:
         n, groups, c, m, size, padding = CASES[name]
-        self.attrs: dict[str, Any] = {"strides": (1, 1), "padding": padding, "dilation": (1, 1), "groups": groups}
+        self.attrs: dict[str, Any] = {
+            "strides": (1, 1),
+            "padding": padding,
+            "dilation": (1, 1),
+            "groups": groups,
+            "precision": "fast",
+        }
         counts = conv_counts(size, (3, 3), self.attrs)
         low = tuple(lo for lo, _ in padding)
         self.shape = ConvShape(size, (3, 3), counts, (1, 1), (1, 1), low, n, groups, c, m)  # type: ignore[arg-type]
@@ -89,8 +95,7 @@ def run(kernels: jit.Kernels, case: Case, finish: Finish) -> Any:
     return out
 
 
-# Errors of few channels are more than those of a sum of nine products each: the method is used from 32 channels on.
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] >= 16])
+@pytest.mark.parametrize("name", CASES)
 def test_results_are_within_the_error_model_of_the_op(kernels: jit.Kernels, name: str) -> None:
     case = Case(name)
     expected, bound = case.evaluation()
@@ -104,6 +109,29 @@ def test_results_are_finished_as_they_are_stored(kernels: jit.Kernels, name: str
     found = run(kernels, case, Finish(case.scale, case.shift, case.other, -0.5, 6.0))
     scale, shift = (a.reshape(-1, 1, 1) for a in (case.scale, case.shift))
     np.testing.assert_allclose(found, np.clip(plain * scale + shift + case.other, -0.5, 6.0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["one large channel", "identity"])
+def test_numbers_that_are_hard_on_the_method_are_within_the_error_model(kernels: jit.Kernels, kind: str) -> None:
+    case = Case("odd sizes")
+    if kind == "identity":
+        case.w[:] = 0
+        case.w[:, :, 1, 1] = np.eye(15, 17)
+        case.x *= 10.0 ** np.random.default_rng(1).integers(-3, 4, case.x.shape).astype("f4")
+    else:
+        case.x[:, 2] *= 1000
+    expected, bound = case.evaluation()
+    assert np.all(np.abs(run(kernels, case, Finish()) - expected) <= bound + np.spacing(np.abs(expected).astype("f4")))
+
+
+def test_only_fast_convolutions_use_it(kernels: jit.Kernels) -> None:
+    x, w = np.zeros((1, 32, 14, 14), "f4"), np.zeros((32, 32, 3, 3), "f4")
+    s = ConvShape((14, 14), (3, 3), (14, 14), (1, 1), (1, 1), (1, 1), 1, 1, 32, 32)
+    sizes, out = conv_sizes(kernels.is_wide), np.empty((1, 32, 14, 14), "f4")
+    names = [
+        {t.kernel for t in convolution.forward(s, sizes, x, w, Finish(), out, copies(), fast=fast)} for fast in (False, True)
+    ]
+    assert names[0].isdisjoint(names[1])
 
 
 def test_a_number_reaches_only_the_results_whose_windows_have_it(kernels: jit.Kernels) -> None:

@@ -11,10 +11,10 @@ def _without(attrs: Attrs, name: str) -> dict[str, object]:
 
 
 def conv(c: Backward) -> Gradients:
-    x, w, dy = c.operands["x"], c.operands["w"], c.dy
+    x, w, dy, attrs = c.operands["x"], c.operands["w"], c.dy, _without(c.attrs, "precision")
     return c.each(
-        x=lambda: dy.op("conv_grad_input", w, size=x.shape[2:], **c.attrs),
-        w=lambda: x.op("conv_grad_weight", dy, kernel=w.shape[2:], **c.attrs),
+        x=lambda: dy.op("conv_grad_input", w, size=x.shape[2:], **attrs),
+        w=lambda: x.op("conv_grad_weight", dy, kernel=w.shape[2:], **attrs),
         bias=lambda: dy.sum([0, *range(2, dy.rank)]),
     )
 

@@ -11,11 +11,12 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Shape, divide_exactly, shape_text
 from pumice.core.dtypes import DType
+from pumice.core.precisions import Precision, check_precision
 from pumice.errors import ShapeError
 from pumice.ir.gradients import conv as gradients
 from pumice.ir.ops.shape import sample, sample_array
 from pumice.ir.ops.window import Padding, check_window, index, padded, spatial_rank, static_kernel, taps, window_count, windows
-from pumice.ir.precision import Evaluation, summed
+from pumice.ir.precision import Evaluation, U, growth, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
 from pumice.ir.traits import Traits
@@ -50,7 +51,11 @@ def _check_channels(channels: Any, groups: int, what: str) -> int:
     return channels
 
 
+_PRECISIONS: tuple[Precision, ...] = ("exact", "fast")
+
+
 def _infer_conv(types: Types, attrs: Attrs) -> TensorType:
+    check_precision(attrs["precision"], _PRECISIONS)
     x, w, bias = types
     assert x is not None and w is not None
     spatial, groups = spatial_rank(x), attrs["groups"]
@@ -160,6 +165,24 @@ def _reads_per_output(e: Evaluation) -> int:
     return int(np.prod(e.arrays[1].shape[1:])) + (e.arrays[2] is not None)
 
 
+_sums_error = summed(_reads_per_output)
+
+
+def _conv_error(e: Evaluation) -> Array:
+    """As a sum of products; with fast, errors are relative to the numbers around a window and to all weights of a channel."""
+    if e.attrs["precision"] != "fast":
+        return np.asarray(_sums_error(e))
+    x, w, bias = e.arrays
+    near = np.abs(x)
+    for axis, count in enumerate(w.shape[2:], 2):
+        around = np.moveaxis(np.pad(near, [(count, count) if a == axis else (0, 0) for a in range(x.ndim)]), axis, 0)
+        reach = [around[k : k + x.shape[axis]] for k in range(2 * count + 1)]
+        near = np.moveaxis(np.max(reach, axis=0), 0, axis) if near.size else near
+    inside = tuple(range(2, w.ndim))
+    weights = np.broadcast_to(np.abs(w).sum(axis=inside, keepdims=True), w.shape)
+    return np.asarray(growth(_reads_per_output(e)) * U * e.again([near, weights, None if bias is None else np.abs(bias)]))
+
+
 def _reads_per_input(e: Evaluation) -> int:
     w = e.arrays[1]
     return int(w.shape[0] // e.attrs["groups"] * np.prod(w.shape[2:]))
@@ -233,6 +256,8 @@ def _conv_samples() -> Iterator[Sample]:
     for c in _cases():
         bias = [c.array(c.w[:1], 2)] if c.bias else [None]
         yield sample(c.label, [c.array(c.x, 0), c.array(c.w, 1), *bias], **c.attrs)
+    for c in (_Case("fast", (1, 32, 14, 14), (32, 32, 3, 3), padding=((1, 1), (1, 1))), _Case("fast, 1D", (2, 3, 9), (4, 3, 3))):
+        yield sample(c.label, [c.array(c.x, 0), c.array(c.w, 1), None], **c.attrs, precision="fast")
 
 
 def _grad_input_samples() -> Iterator[Sample]:
@@ -262,13 +287,16 @@ register(
         reference=_conv,
         lowering=Routine("conv"),
         samples=_conv_samples,
-        error=summed(_reads_per_output),
-        attrs=_ATTRS,
+        error=_conv_error,
+        attrs={**_ATTRS, "precision": "exact"},
+        implied=("precision",),
         cost="compute",
         gradient=gradients.conv,
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * prod(of["w"][1:])),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * prod(of["w"][1:]), precisions=_PRECISIONS),
         rules=_RULES + " The kernel is not flipped. Sizes round down, (size + padding - reach) // stride + 1 with reach "
-        "dilation * (kernel - 1) + 1; a static size below the reach is refused, a symbolic one gives no outputs.",
+        "dilation * (kernel - 1) + 1; a static size below the reach is refused, a symbolic one gives no outputs. "
+        "With the precision fast, a device may compute it with fewer multiplications (Winograd): errors are then relative to the "
+        "numbers around a window, not to the products in it, and an infinity may give NaN.",
     )
 )
 

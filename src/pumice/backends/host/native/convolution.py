@@ -79,13 +79,22 @@ def _input_passes(s: ConvShape) -> Iterator[_Pass]:
 
 
 def forward(
-    s: ConvShape, sizes: ConvSizes, x: Array, w: Array, finish: Finish, out: Array, copies: Copies | None = None
+    s: ConvShape,
+    sizes: ConvSizes,
+    x: Array,
+    w: Array,
+    finish: Finish,
+    out: Array,
+    copies: Copies | None = None,
+    *,
+    fast: bool = False,
 ) -> list[Task]:
     """out [N, groups m, counts…] from x [N, groups c, size…] and w [groups m, c, kernel…]; all dense.
 
-    `copies` are for weights that stay: they are packed once, also for Winograd's method, which takes fewer multiplications.
+    `copies` are for weights that stay: they are packed once. If it may be `fast`, that is for Winograd's method, too, which takes
+    fewer multiplications.
     """
-    if copies is not None and winograd.is_better(s):
+    if fast and copies is not None and winograd.is_better(s):
         tasks = winograd.forward(s, sizes, x, w, finish, out, copies)
         if tasks is not None:
             return tasks

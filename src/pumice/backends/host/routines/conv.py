@@ -127,13 +127,17 @@ def _shape_of(call: NodeCall, x: tuple[int, ...], w: tuple[int, ...], counts: tu
     return _Shape(x[2:], w[2:], counts, attrs["strides"], attrs["dilation"], low, x[0], groups, w[1], w[0] // groups)
 
 
+def _is_fast(call: NodeCall) -> bool:
+    return bool(call.attrs["precision"] == "fast")
+
+
 def _bind_conv(call: NodeCall) -> HostRoutine:
     s = _shape_of(call, call.shape("x"), call.shape("w"), call.out.static_shape[2:])
 
     def tasks(
         sizes: ConvSizes, x: Array, w: Array, bias: Array | None, out: Array, copies: dense.Copies | None = None
     ) -> list[Task]:
-        return convolution.forward(s, sizes, x, w, Finish(shift=bias), out, copies)
+        return convolution.forward(s, sizes, x, w, Finish(shift=bias), out, copies, fast=_is_fast(call))
 
     return replace(_routine(call, s, tasks, partial(_forward, s), kept=1), ending=partial(_ended, call, s))
 
@@ -154,7 +158,8 @@ def _ended(call: NodeCall, s: _Shape, scales: bool, low: float, high: float) -> 
         out: Array,
         copies: dense.Copies | None = None,
     ) -> list[Task]:
-        return convolution.forward(s, sizes, x, w, Finish(scale, shift if bias is None else bias, other, low, high), out, copies)
+        finish = Finish(scale, shift if bias is None else bias, other, low, high)
+        return convolution.forward(s, sizes, x, w, finish, out, copies, fast=_is_fast(call))
 
     def unfolded(
         x: Array, w: Array, bias: Array | None, scale: Array | None, shift: Array | None, other: Array | None, out: Array
