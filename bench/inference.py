@@ -1,8 +1,8 @@
 """Inference of image networks at batch 1, in turns: Pumice on the host against onnxruntime, in f32.
 
 python bench/inference.py [--model mobilenetv2] [--rounds 7] [--threads 2] [--processor-time] [--peer-python PATH]
-Ours runs in the precisions exact and fast; ratios are the peer's time over each. The peer needs onnxruntime and torch, from whose network the ONNX file is made. On a machine that others use as well, one thread's
-processor time says more than the clock.
+Ours runs in the precisions exact and fast; ratios are the peer's time over each. The peer needs onnxruntime and torch, from
+whose network the ONNX file is made. On a machine that others use as well, one thread's processor time says more than the clock.
 """
 
 from __future__ import annotations

@@ -44,13 +44,8 @@ CASES: dict[str, tuple[Any, ...]] = {
 class Case:
     def __init__(self, name: str) -> None:
         n, groups, c, m, size, padding = CASES[name]
-        self.attrs: dict[str, Any] = {
-            "strides": (1, 1),
-            "padding": padding,
-            "dilation": (1, 1),
-            "groups": groups,
-            "precision": "fast",
-        }
+        self.attrs: dict[str, Any] = {"strides": (1, 1), "padding": padding, "dilation": (1, 1), "groups": groups}
+        self.attrs["precision"] = "fast"
         counts = conv_counts(size, (3, 3), self.attrs)
         low = tuple(lo for lo, _ in padding)
         self.shape = ConvShape(size, (3, 3), counts, (1, 1), (1, 1), low, n, groups, c, m)  # type: ignore[arg-type]
@@ -176,7 +171,7 @@ def test_weights_that_do_not_stay_are_multiplied_as_they_are(kernels: jit.Kernel
     x, w = np.ones((1, 32, 16, 16), "f4"), np.ones((32, 32, 3, 3), "f4")
     sizes, out = conv_sizes(kernels.is_wide), np.empty((1, 32, 16, 16), "f4")
     assert all("winograd" not in t.kernel for t in convolution.forward(shape, sizes, x, w, Finish(), out))
-    assert any("winograd" in t.kernel for t in convolution.forward(shape, sizes, x, w, Finish(), out, copies()))
+    assert any("winograd" in t.kernel for t in convolution.forward(shape, sizes, x, w, Finish(), out, copies(), fast=True))
 
 
 # --- programs whose convolutions finish their results ---
