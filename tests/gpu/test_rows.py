@@ -84,10 +84,13 @@ def test_sorts_choose_by_length_and_take() -> None:
 
 
 def test_scatters_choose_by_updates() -> None:
-    assert scatter.decide(BASELINE, "inplace", 1, 128).method == "thread"
-    assert scatter.decide(BASELINE, "inplace", 100, 128).method == "group"
-    assert scatter.decide(BASELINE, "add", 10**6, 1).method == "group"
-    assert scatter.decide(BASELINE, "set", 100, 128).method == "table"
+    assert scatter.decide(BASELINE, "inplace", 1, 64, 128).method == "thread"
+    assert scatter.decide(BASELINE, "inplace", 100, 64, 128).method == "group"
+    assert scatter.decide(BASELINE, "add", 10**6, 10, 1).method == "group"
+    assert scatter.decide(BASELINE, "add", 10**6, 1000, 1).method == "sorted"
+    assert scatter.decide(BASELINE, "integers", 10**6, 1000, 1).method == "bins"
+    assert scatter.decide(BASELINE, "integers", 10**6, 10**6, 1).method == "sorted"
+    assert scatter.decide(BASELINE, "set", 100, 64, 128).method == "table"
 
 
 # --- fusion ---
@@ -256,6 +259,41 @@ def scatter_graph(op: str, count: Dim, shape: tuple[int, ...], axis: int) -> Gra
     ids = b.source("input", "ids", TensorType(dtypes.i32, (count,)))
     x, u = sources(b, {"x": shape, "u": (*shape[:axis], count, *shape[axis + 1 :])})
     return b.build([("out", b.add(op, [x, ids, u], {"axis": axis}))])
+
+
+def scatter_numbers(dtype: DType, count: int, shape: tuple[int, ...], axis: int) -> tuple[Graph, dict[str, Array]]:
+    """A scatter_add of a dtype with an epilogue, into rows of which some are named often, some never, some do not exist."""
+    b = GraphBuilder()
+    updates = (*shape[:axis], count, *shape[axis + 1 :])
+    x, u = sources(b, {"x": shape, "u": updates}, dtype)
+    ids = b.source("input", "ids", TensorType(dtypes.i32, (count,)))
+    out = b.add("neg", [b.add("scatter_add", [x, ids, u], {"axis": axis})])
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-shape[axis] - 9, shape[axis] + 9, count)
+    rows[: count // 4] = 3
+    low, high = (-100, 100) if dtype != dtypes.i32 else (-(1 << 31), 1 << 31)
+    drawn = [rng.integers(low, high, s).astype(dtype.np) for s in (shape, updates)]
+    return b.build([("out", out)]), {"x": drawn[0], "u": drawn[1], "ids": rows.astype(np.int32)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [GPU, BASELINE, SOFTWARE], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("dtype", "count", "shape", "axis", "steps"),
+    [
+        (dtypes.i32, 40_000, (1000,), 0, 2),  # wraps
+        (dtypes.i32, 3000, (3, 1501, 2), 1, 2),  # more elements than one workgroup counts
+        (dtypes.i8, 5000, (77,), 0, 3),  # and a kernel that packs
+        (dtypes.i32, 8300, (70_000,), 0, 3 + 3 * 5),  # more than all workgroups count: sorted, 17 bits
+        (dtypes.f32, 8300, (4100, 3), 0, 3 + 3 * 4),
+        (dtypes.f32, 8300, (2, 4095), 1, 3 + 3 * 3),  # those that do not exist have the greatest number of 12 bits
+    ],
+)
+def test_very_many_updates_are_counted_or_sorted(
+    dtype: DType, count: int, shape: tuple[int, ...], axis: int, steps: int, caps: Caps
+) -> None:
+    graph, inputs = scatter_numbers(dtype, count, shape, axis)
+    assert len(run(graph, inputs, caps)) == steps
 
 
 @pytest.mark.gpu
