@@ -300,6 +300,7 @@ WORKS: dict[str, Work] = {
     "knn": Work(
         "{k} nearest neighbours, {n} points of {width}", {"n": 16_384, "width": 64, "k": 15}, {"n": 64, "width": 8, "k": 5},
         _matrix("n", "width"), lambda p, s: pm.knn_graph(p["x"], s["k"]), "knn",
+        note="distances are sums of squared differences, exact for near points, where a product on matrix units is not",
     ),
     "cholesky": _batched("Cholesky", 1024, 64, pm.linalg.cholesky, "cholesky", definite=True),
     "triangular solve": _batched(

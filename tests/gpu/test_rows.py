@@ -379,3 +379,21 @@ def test_packed_rows_are_overwritten_by_whole_words(
         session.close()
     want = evaluate_graph(graph, inputs, state={"s": before}).state["s"]
     assert np.array_equal(result, np.asarray(want).astype(dtype.np))
+
+
+# --- nearest points ---
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("memory", [16, 32], ids=lambda m: f"{m} KiB")
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 3, 1), (300, 3, 15), (257, 37, 16), (130, 64, 47)])
+def test_blocks_of_points_find_the_nearest_with_all_ties(n: int, d: int, k: int, memory: int) -> None:
+    caps = GPU.with_(workgroup_memory=memory << 10)
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": (n, d)})
+    distances, indices = b.add_all("nearest", [x], {"k": k, "include_self": n == 1})
+    points = np.random.default_rng(0).integers(-2, 3, (n, d)).astype(np.float32)
+    if n > 9:
+        points[5, 0], points[9, 1], points[7] = np.nan, np.inf, points[8]
+    variants = run(b.build([("distances", distances), ("indices", indices)]), {"x": points}, caps)
+    assert variants[0].startswith("blocks of ")

@@ -165,7 +165,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "scatter extreme": _sample("scatter_extreme", "many of one vector"),
     "nearest": _sample("nearest", "more than a tile"),
-    "nearest in parts": _sample("nearest", "many coordinates, in parts"),
+    "nearest in parts": _sample("nearest", "more than a tile"),
     "norm gradient": _sample("norm_gradient", "long rows"),
     "norm parameter gradient": _sample("norm_parameter_gradient", "many rows"),
     "mean pool": _sample("mean_pool", "3x3 of stride 2, padded"),
