@@ -169,6 +169,7 @@ def _delta(p: Mapping[str, Any], s: Sizes) -> Any:
 
 # Why rows may be further off than the goal.
 _MERGES = "a network of merges reads all elements for every doubling of what is sorted"
+_DIGITS = "a radix sort of four bits a pass: eight passes of three kernels read and write all elements"
 _SORTED = "rows are sorted by segment first, so that repeats give the same bits"
 _ROWS = ({"rows": 4096, "n": 4096}, {"rows": 8, "n": 256})
 _ONE_ROW = ({"rows": 1, "n": 1 << 24}, {"rows": 1, "n": 1 << 12})
@@ -259,11 +260,11 @@ WORKS: dict[str, Work] = {
     ),
     "sort": Work(
         "sort, {rows} rows of {n}", {"rows": 1024, "n": 4096}, {"rows": 4, "n": 64}, _matrix("rows", "n"),
-        lambda p, s: pm.sort(p["x"]), "sort",
+        lambda p, s: pm.sort(p["x"]), "sort", note=_MERGES,
     ),
     "sort long": Work(
         "sort, one row of {n}", {"rows": 1, "n": 1 << 20}, {"rows": 1, "n": 2048}, _matrix("rows", "n"),
-        lambda p, s: pm.sort(p["x"]), "sort", note=_MERGES,
+        lambda p, s: pm.sort(p["x"]), "sort", note=_DIGITS,
     ),
     "top k": Work(
         "top {k} of {n}, {rows} rows", {"rows": 512, "n": 32_768, "k": 64}, {"rows": 4, "n": 512, "k": 8},
@@ -276,7 +277,7 @@ WORKS: dict[str, Work] = {
     "unique": Work(
         "unique numbers with counts, {n} of {below}", {"n": 1 << 20, "below": 1 << 16}, {"n": 512, "below": 64},
         lambda rng, s: {"x": _ints(rng, s["n"], s["below"])}, lambda p, s: pm.unique_counts(p["x"], size=s["below"]), "unique",
-        note=_MERGES,
+        note=_DIGITS,
     ),
     "searchsorted": Work(
         "searchsorted, {n} in {below}", {"n": 1 << 20, "below": 1 << 16}, {"n": 512, "below": 64},

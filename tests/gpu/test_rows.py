@@ -81,6 +81,7 @@ def test_few_huge_rows_are_split() -> None:
 def test_sorts_choose_by_length_and_take() -> None:
     assert [sort.decide(BASELINE, n, n).method for n in (2, 1024, 1025)] == ["block", "block", "merge"]
     assert [sort.decide(BASELINE, 10**5, k).method for k in (1, 512, 513)] == ["rounds", "rounds", "merge"]
+    assert [sort.decide(BASELINE, n, n, one_row=True).method for n in (1 << 16, (1 << 16) + 1)] == ["merge", "digits"]
 
 
 def test_scatters_choose_by_updates() -> None:
@@ -249,6 +250,22 @@ def test_a_symbolic_row_that_turns_out_empty_gives_the_identity() -> None:
     empty = {"i": np.zeros((2, 0), np.int8), "f": np.zeros((2, 0), np.float32), "b": np.zeros((2, 0), np.bool_)}
     for maximum in (8, 100_000):
         run(graph, empty, GPU, {"T": maximum})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [BASELINE, SOFTWARE], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("op", "attrs"), [("sort", {"descending": False}), ("sort", {"descending": True}), ("top_k", {"k": 700})]
+)
+def test_one_long_row_is_sorted_by_digits(op: str, attrs: dict[str, Any], caps: Caps) -> None:
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": (1, 70_001)})
+    values, places = b.add_all(op, [x], {"axis": 1, **attrs})
+    # Many ties, both zeros, infinities and NaN.
+    row = np.random.default_rng(0).integers(-9000, 9000, (1, 70_001)).astype(np.float32) / 7
+    row[0, ::97], row[0, 1::997], row[0, 5], row[0, 70_000], row[0, 9] = -0.0, np.nan, np.inf, -np.inf, np.inf
+    graph = b.build([("values", values), ("places", places)])
+    assert run(graph, {"x": row}, caps)[-1].startswith("digits")
 
 
 # --- scatters ---

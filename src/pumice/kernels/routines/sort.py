@@ -1,4 +1,4 @@
-"""sort and top_k: bitonic networks over (key, position) pairs, in workgroup memory where a row fits, else in passes."""
+"""sort and top_k: bitonic networks over (key, position) pairs, in workgroup memory where a row fits; one long row by its digits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered, Operand
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller
+from pumice.kernels.routines import radix
 from pumice.kernels.rows.folds import order_key
 from pumice.kernels.rows.layout import Rows, power_of_two
 
@@ -21,10 +22,14 @@ VARIANTS = {
     "block": "a row fits the workgroup memory",
     "rounds": "few of many wanted: rounds that keep the best of each block",
     "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
+    "digits": "one very long row: by the digits of its keys, least first",
+    **radix.VARIANTS,
 }
 # Sorts behind every element: positions are unique, and no row is this long.
 _PADDING = "0xffffffffu"
 _VALUES, _INDICES = 0, 1
+# Elements from which the passes of a radix sort, whose number does not grow, are fewer than those of merges.
+_LONG = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class SortPlan:
     """`block` pairs are sorted in workgroup memory, `together` such blocks in one workgroup.
 
     method: "block" for rows that fit a block; "rounds" when each block keeps only its first few, until one block is
-    left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory.
+    left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory; "digits" for one that is longer still.
     """
 
     method: str
@@ -45,10 +50,12 @@ class SortPlan:
         return f"{self.method}/{size}" + (f"/{self.padded}" if self.method == "merge" else "")
 
 
-def decide(caps: Caps, length: int, take: int) -> SortPlan:
+def decide(caps: Caps, length: int, take: int, *, one_row: bool = False) -> SortPlan:
     """How to find the first `take` of `length` elements in order.
 
     >>> caps = Caps.preset("browser-baseline")
+    >>> str(decide(caps, 10**6, 10**6, one_row=True))
+    'digits/1024'
     >>> str(decide(caps, 3, 3)), str(decide(caps, 1000, 1000)), str(decide(caps, 10**5, 50)), str(decide(caps, 5000, 5000))
     ('block/128x4', 'block/1024', 'rounds/1024', 'merge/1024/8192')
     """
@@ -57,7 +64,9 @@ def decide(caps: Caps, length: int, take: int) -> SortPlan:
     if padded <= most:
         return SortPlan("block", padded, max(1, 2 * map_workgroup(caps) // padded), padded)
     # A round must leave at most half of what it reads.
-    return SortPlan("rounds" if 2 * take <= most else "merge", most, 1, padded)
+    if 2 * take <= most:
+        return SortPlan("rounds", most, 1, padded)
+    return SortPlan("digits" if one_row and length > _LONG else "merge", most, 1, padded)
 
 
 def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -66,10 +75,12 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.operands["x"]).shape, (n.attr["axis"],))
     take: Dim = n.attr["k"] if n.op == "top_k" else rows.length
-    plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take)
+    plan = ctx.choose(group.root, partial(decide, ctx.caps, one_row=rows.count == 1), rows.length, take)
     sorter = _Sorter(ctx, group, rows, take, plan)
     if plan.method == "merge":
         return sorter.merge()
+    if plan.method == "digits":
+        return sorter.digits()
     return sorter.rounds()
 
 
@@ -131,14 +142,18 @@ class _SortKernel:
 
     def store_results(self) -> None:
         """Inside the loop: the element and the position of pair `i`, if it is among those taken."""
+        self.kb.open(f"if ({self.exists} && at < {self.kb.dim(self.s.take)})")
+        self.store_result("places[i]")
+        self.kb.close()
+
+    def store_result(self, place: str) -> None:
+        """The result `at` of `row`: the element at a place, and the place."""
         kb, p, s = self.kb, self.p, self.s
-        kb.open(f"if ({self.exists} && at < {kb.dim(s.take)})")
         index = Rows(s.n.type.shape, s.rows.axes).index(p, "row", p.split("row", s.rows.other_shape), "at")
         if _VALUES in s.wanted:
             # Read again: a key does not tell -0 from 0, nor one NaN from another.
-            p.store_result(_VALUES, index, self.element(kb.let("places[i]", "place")))
-        p.store_result(_INDICES, index, kb.let("bitcast<i32>(places[i])", "index"))
-        kb.close()
+            p.store_result(_VALUES, index, self.element(kb.let(place, "place")))
+        p.store_result(_INDICES, index, kb.let(f"bitcast<i32>({place})", "index"))
 
     def element(self, at: str) -> str:
         """The element at a position of the row."""
@@ -224,6 +239,27 @@ class _Sorter:
             k.close_pairs()
             out.append(k.finish(total, " round"))
             source, length, most = target, blocks * taken, blocks * taken
+
+    def digits(self) -> list[Lowered]:
+        """The pairs of one row, a radix sort of them, and what is taken; elements that are equal stay in their order."""
+        pairs = self.ctx.temp(TensorType(u32, (self.rows.length, 2)))
+        k = self._open_elements(self.rows.length)
+        out = k.kb.write(pairs, u32)
+        k.kb.emit(f"{out.store('2u * at', self.key(k.kb, k.element('at')))}\n{out.store('2u * at + 1u', 'at')}")
+        k.kb.close()
+        keys = k.finish(ceildiv(self.rows.length, k.threads), " keys")
+        sorting, ordered = radix.lower_radix_sort(self.ctx, pairs, radix.ItemCount(self.rows.length), 32, self.label)
+        k = self._open_elements(self.take)
+        k.store_result(k.kb.let(k.kb.read(ordered, u32).load("2u * at + 1u"), "place"))
+        k.kb.close()
+        return [keys, *sorting, k.finish(ceildiv(self.take, k.threads))]
+
+    def _open_elements(self, count: Dim) -> _SortKernel:
+        """A kernel with a thread for each of some elements of the only row, in a block that the caller closes."""
+        k = _SortKernel(self)
+        k.kb.emit(f"let at = wg * {k.threads}u + lid;\nlet row = 0u;")
+        k.kb.open(f"if (at < {k.kb.dim(count)})")
+        return k
 
     def merge(self) -> list[Lowered]:
         """Sort blocks up and down in turn, then merge across them: long distances in global memory, short ones in blocks."""
