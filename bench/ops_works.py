@@ -269,6 +269,7 @@ WORKS: dict[str, Work] = {
     "top k": Work(
         "top {k} of {n}, {rows} rows", {"rows": 512, "n": 32_768, "k": 64}, {"rows": 4, "n": 512, "k": 8},
         _matrix("rows", "n"), lambda p, s: pm.top_k(p["x"], s["k"]), "top_k",
+        note="rows are read six times: digits of the last key that is taken, of its position, and what is before it",
     ),
     "median": Work(
         "median of {n}, {rows} rows", {"rows": 2048, "n": 4096}, {"rows": 4, "n": 65}, _matrix("rows", "n"),
@@ -297,6 +298,7 @@ WORKS: dict[str, Work] = {
     "nonzero": Work(
         "places of nonzeros, {n} numbers", {"n": 1 << 22}, {"n": 512},
         lambda rng, s: {"x": np.maximum(normal(rng, s["n"]), 0)}, lambda p, s: pm.nonzero(p["x"], size=s["n"]), "nonzero",
+        note="flags, their counts, the list, its rows and their places are kernels of their own",
     ),
     "knn": Work(
         "{k} nearest neighbours, {n} points of {width}", {"n": 16_384, "width": 64, "k": 15}, {"n": 64, "width": 8, "k": 5},

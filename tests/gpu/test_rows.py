@@ -79,9 +79,9 @@ def test_few_huge_rows_are_split() -> None:
 
 
 def test_sorts_choose_by_length_and_take() -> None:
-    assert [sort.decide(BASELINE, n, n).method for n in (2, 1024, 1025)] == ["block", "block", "merge"]
-    assert [sort.decide(BASELINE, 10**5, k).method for k in (1, 512, 513)] == ["rounds", "rounds", "merge"]
-    assert [sort.decide(BASELINE, n, n, one_row=True).method for n in (1 << 16, (1 << 16) + 1)] == ["merge", "digits"]
+    assert [sort.decide(BASELINE, n, n, 9).method for n in (2, 1024, 1025)] == ["block", "block", "merge"]
+    assert [sort.decide(BASELINE, 10**5, k, 9).method for k in (1, 512, 513)] == ["rounds", "rounds", "merge"]
+    assert [sort.decide(BASELINE, n, n, 1).method for n in (1 << 16, (1 << 16) + 1)] == ["merge", "digits"]
 
 
 def test_scatters_choose_by_updates() -> None:
@@ -250,6 +250,22 @@ def test_a_symbolic_row_that_turns_out_empty_gives_the_identity() -> None:
     empty = {"i": np.zeros((2, 0), np.int8), "f": np.zeros((2, 0), np.float32), "b": np.zeros((2, 0), np.bool_)}
     for maximum in (8, 100_000):
         run(graph, empty, GPU, {"T": maximum})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [GPU, BASELINE], ids=lambda c: c.name)
+@pytest.mark.parametrize(("take", "axis"), [(1, 1), (64, 1), (65, 0), (512, 1)])
+def test_many_long_rows_select_what_they_take(take: int, axis: int, caps: Caps) -> None:
+    shape = (64, 8200) if axis else (8200, 64)
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": shape})
+    values, places = b.add_all("top_k", [x], {"axis": axis, "k": take})
+    rows = np.random.default_rng(0).standard_normal((64, 8200)).astype(np.float32)
+    # Rows of one number, of few, of both zeros, with NaN and infinities; the last one ends with the greatest.
+    rows[1], rows[2], rows[3] = 5, np.round(rows[2]), np.where(rows[3] > 0, 0.0, -0.0)
+    rows[4, ::9], rows[5, ::3], rows[6, ::3], rows[63, -1] = np.nan, np.inf, -np.inf, 99
+    graph = b.build([("values", values), ("places", places)])
+    assert run(graph, {"x": rows if axis else np.ascontiguousarray(rows.T)}, caps)[-1].startswith("select")
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""sort and top_k: bitonic networks over (key, position) pairs, in workgroup memory where a row fits; one long row by its digits."""
+"""sort and top_k: bitonic networks over (key, position) pairs, in workgroup memory where a row fits, else in passes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller
 from pumice.kernels.routines import radix
+from pumice.kernels.routines.sort_select import Selection, select_threads, selects
 from pumice.kernels.rows.folds import order_key
 from pumice.kernels.rows.layout import Rows, power_of_two
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
     "block": "a row fits the workgroup memory",
+    "select": "few of many wanted in many rows: a workgroup finds those of its row by the digits of the last, then sorts them",
     "rounds": "few of many wanted: rounds that keep the best of each block",
     "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
     "digits": "one very long row: by the digits of its keys, least first",
@@ -37,7 +39,8 @@ class SortPlan:
     """`block` pairs are sorted in workgroup memory, `together` such blocks in one workgroup.
 
     method: "block" for rows that fit a block; "rounds" when each block keeps only its first few, until one block is
-    left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory; "digits" for one that is longer still.
+    left; "select" when a workgroup first finds the few of its row; "merge" for a full sort of longer rows, padded to `padded`
+    pairs in global memory; "digits" for one that is longer still.
     """
 
     method: str
@@ -50,23 +53,25 @@ class SortPlan:
         return f"{self.method}/{size}" + (f"/{self.padded}" if self.method == "merge" else "")
 
 
-def decide(caps: Caps, length: int, take: int, *, one_row: bool = False) -> SortPlan:
-    """How to find the first `take` of `length` elements in order.
+def decide(caps: Caps, length: int, take: int, rows: int) -> SortPlan:
+    """How to find the first `take` of `length` elements in order, in each of so many rows.
 
     >>> caps = Caps.preset("browser-baseline")
-    >>> str(decide(caps, 10**6, 10**6, one_row=True))
-    'digits/1024'
-    >>> str(decide(caps, 3, 3)), str(decide(caps, 1000, 1000)), str(decide(caps, 10**5, 50)), str(decide(caps, 5000, 5000))
-    ('block/128x4', 'block/1024', 'rounds/1024', 'merge/1024/8192')
+    >>> [str(decide(caps, length, length, 9)) for length in (3, 1000, 5000)]
+    ['block/128x4', 'block/1024', 'merge/1024/8192']
+    >>> str(decide(caps, 10**5, 50, 9)), str(decide(caps, 10**5, 50, 99)), str(decide(caps, 10**6, 10**6, 1))
+    ('rounds/1024', 'select/64', 'digits/1024')
     """
     most = 1024  # pairs of 8 bytes: half of the workgroup memory that every device has
     padded = max(2, power_of_two(length))
     if padded <= most:
         return SortPlan("block", padded, max(1, 2 * map_workgroup(caps) // padded), padded)
+    if selects(caps, length, take, rows):
+        return SortPlan("select", max(2, power_of_two(take)), 1, padded)
     # A round must leave at most half of what it reads.
     if 2 * take <= most:
         return SortPlan("rounds", most, 1, padded)
-    return SortPlan("digits" if one_row and length > _LONG else "merge", most, 1, padded)
+    return SortPlan("digits" if rows == 1 and length > _LONG else "merge", most, 1, padded)
 
 
 def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -75,21 +80,23 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.operands["x"]).shape, (n.attr["axis"],))
     take: Dim = n.attr["k"] if n.op == "top_k" else rows.length
-    plan = ctx.choose(group.root, partial(decide, ctx.caps, one_row=rows.count == 1), rows.length, take)
+    plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take, rows.count)
     sorter = _Sorter(ctx, group, rows, take, plan)
     if plan.method == "merge":
         return sorter.merge()
     if plan.method == "digits":
         return sorter.digits()
+    if plan.method == "select":
+        return [sorter.select()]
     return sorter.rounds()
 
 
 class _SortKernel:
     """One sorting kernel under construction: `block`s of pairs in workgroup memory, numbered through all rows."""
 
-    def __init__(self, s: _Sorter) -> None:
+    def __init__(self, s: _Sorter, threads: int | None = None) -> None:
         self.s, self.plan = s, s.plan
-        self.threads = map_workgroup(s.ctx.caps)
+        self.threads = threads or map_workgroup(s.ctx.caps)
         self.kb = KernelBuilder(s.ctx.caps, workgroup=self.threads)
         self.p = Puller(s.ctx, s.group, self.kb)
         self.pairs = self.plan.block * self.plan.together
@@ -239,6 +246,19 @@ class _Sorter:
             k.close_pairs()
             out.append(k.finish(total, " round"))
             source, length, most = target, blocks * taken, blocks * taken
+
+    def select(self) -> Lowered:
+        """A workgroup a row: which are taken, then their order."""
+        k = _SortKernel(self, select_threads(self.ctx.caps))
+        k.shared_pairs()
+        k.kb.emit("let row = wg;")
+        most = self.ctx.max(self.rows.length)
+        Selection(k.kb, self.rows.length, most, self.take, lambda at: self.key(k.kb, k.element(at))).emit(k.pairs)
+        k.sort("2u", f"{k.pairs}u", f"(a & {k.pairs - 1}u & level) == 0u")
+        k.open_pairs(self.rows.count, 1)
+        k.store_results()
+        k.close_pairs()
+        return k.finish(self.rows.count)
 
     def digits(self) -> list[Lowered]:
         """The pairs of one row, a radix sort of them, and what is taken; elements that are equal stay in their order."""
