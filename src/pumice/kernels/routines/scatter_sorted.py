@@ -18,7 +18,7 @@ def lower_sorted(ctx: LowerContext, group: Group, choice: Scatter) -> list[Lower
     """Kernels that list (row, update), sort them, find where each row's begin, and add these up in their order."""
     k = ScatterKernel(ctx, group, choice.threads)
     pairs, starts = ctx.temp(TensorType(u32, (dim_max(1, k.count), 2))), ctx.temp(TensorType(u32, (k.size + 1,)))
-    # Updates of rows that do not exist go behind the last row.
+    # Updates of rows that do not exist go behind the last row, where nothing walks through them.
     bits = ctx.max(k.size).bit_length()
     out = [_list_pairs(ctx, group, choice, pairs)]
     sorting, ordered = radix.lower_radix_sort(ctx, pairs, radix.ItemCount(k.count), bits, ctx.label(group))
