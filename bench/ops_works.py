@@ -169,7 +169,8 @@ def _delta(p: Mapping[str, Any], s: Sizes) -> Any:
 
 # Why rows may be further off than the goal.
 _MERGES = "a network of merges reads all elements for every doubling of what is sorted"
-_LOOKED_UP = "every result looks through all indices, so that repeats give the same bits"
+_DIGITS = "a radix sort of four bits a pass: eight passes of three kernels read and write all elements"
+_SORTED = "rows are sorted by segment first, so that repeats give the same bits"
 _ROWS = ({"rows": 4096, "n": 4096}, {"rows": 8, "n": 256})
 _ONE_ROW = ({"rows": 1, "n": 1 << 24}, {"rows": 1, "n": 1 << 12})
 
@@ -259,15 +260,16 @@ WORKS: dict[str, Work] = {
     ),
     "sort": Work(
         "sort, {rows} rows of {n}", {"rows": 1024, "n": 4096}, {"rows": 4, "n": 64}, _matrix("rows", "n"),
-        lambda p, s: pm.sort(p["x"]), "sort",
+        lambda p, s: pm.sort(p["x"]), "sort", note=_MERGES,
     ),
     "sort long": Work(
         "sort, one row of {n}", {"rows": 1, "n": 1 << 20}, {"rows": 1, "n": 2048}, _matrix("rows", "n"),
-        lambda p, s: pm.sort(p["x"]), "sort", note=_MERGES,
+        lambda p, s: pm.sort(p["x"]), "sort", note=_DIGITS,
     ),
     "top k": Work(
         "top {k} of {n}, {rows} rows", {"rows": 512, "n": 32_768, "k": 64}, {"rows": 4, "n": 512, "k": 8},
         _matrix("rows", "n"), lambda p, s: pm.top_k(p["x"], s["k"]), "top_k",
+        note="rows are read six times: digits of the last key that is taken, of its position, and what is before it",
     ),
     "median": Work(
         "median of {n}, {rows} rows", {"rows": 2048, "n": 4096}, {"rows": 4, "n": 65}, _matrix("rows", "n"),
@@ -276,7 +278,7 @@ WORKS: dict[str, Work] = {
     "unique": Work(
         "unique numbers with counts, {n} of {below}", {"n": 1 << 20, "below": 1 << 16}, {"n": 512, "below": 64},
         lambda rng, s: {"x": _ints(rng, s["n"], s["below"])}, lambda p, s: pm.unique_counts(p["x"], size=s["below"]), "unique",
-        note=_MERGES,
+        note=_DIGITS,
     ),
     "searchsorted": Work(
         "searchsorted, {n} in {below}", {"n": 1 << 20, "below": 1 << 16}, {"n": 512, "below": 64},
@@ -286,21 +288,22 @@ WORKS: dict[str, Work] = {
     "bincount": Work(
         "bincount, {n} numbers in {below} bins", {"n": 1 << 22, "below": 1024}, {"n": 512, "below": 16},
         lambda rng, s: {"x": _ints(rng, s["n"], s["below"])}, lambda p, s: pm.bincount(p["x"], length=s["below"]), "bincount",
-        note=_LOOKED_UP,
     ),
     "segment sum": Work(
         "segment sums, {n} rows of {width} in {below} segments",
         {"n": 1 << 18, "width": 64, "below": 4096}, {"n": 128, "width": 8, "below": 16},
         lambda rng, s: {"x": normal(rng, s["n"], s["width"]), "ids": _ints(rng, s["n"], s["below"])},
-        lambda p, s: pm.segment_sum(p["x"], p["ids"], s["below"]), "segment_sum", note=_LOOKED_UP,
+        lambda p, s: pm.segment_sum(p["x"], p["ids"], s["below"]), "segment_sum", note=_SORTED,
     ),
     "nonzero": Work(
         "places of nonzeros, {n} numbers", {"n": 1 << 22}, {"n": 512},
         lambda rng, s: {"x": np.maximum(normal(rng, s["n"]), 0)}, lambda p, s: pm.nonzero(p["x"], size=s["n"]), "nonzero",
+        note="flags, their counts, the list, its rows and their places are kernels of their own",
     ),
     "knn": Work(
         "{k} nearest neighbours, {n} points of {width}", {"n": 16_384, "width": 64, "k": 15}, {"n": 64, "width": 8, "k": 5},
         _matrix("n", "width"), lambda p, s: pm.knn_graph(p["x"], s["k"]), "knn",
+        note="distances are sums of squared differences, exact for near points, where a product on matrix units is not",
     ),
     "cholesky": _batched("Cholesky", 1024, 64, pm.linalg.cholesky, "cholesky", definite=True),
     "triangular solve": _batched(

@@ -79,15 +79,19 @@ def test_few_huge_rows_are_split() -> None:
 
 
 def test_sorts_choose_by_length_and_take() -> None:
-    assert [sort.decide(BASELINE, n, n).method for n in (2, 1024, 1025)] == ["block", "block", "merge"]
-    assert [sort.decide(BASELINE, 10**5, k).method for k in (1, 512, 513)] == ["rounds", "rounds", "merge"]
+    assert [sort.decide(BASELINE, n, n, 9).method for n in (2, 1024, 1025)] == ["block", "block", "merge"]
+    assert [sort.decide(BASELINE, 10**5, k, 9).method for k in (1, 512, 513)] == ["rounds", "rounds", "merge"]
+    assert [sort.decide(BASELINE, n, n, 1).method for n in (1 << 16, (1 << 16) + 1)] == ["merge", "digits"]
 
 
 def test_scatters_choose_by_updates() -> None:
-    assert scatter.decide(BASELINE, "inplace", 1, 128).method == "thread"
-    assert scatter.decide(BASELINE, "inplace", 100, 128).method == "group"
-    assert scatter.decide(BASELINE, "add", 10**6, 1).method == "group"
-    assert scatter.decide(BASELINE, "set", 100, 128).method == "table"
+    assert scatter.decide(BASELINE, "inplace", 1, 64, 128).method == "thread"
+    assert scatter.decide(BASELINE, "inplace", 100, 64, 128).method == "group"
+    assert scatter.decide(BASELINE, "add", 10**6, 10, 1).method == "group"
+    assert scatter.decide(BASELINE, "add", 10**6, 1000, 1).method == "sorted"
+    assert scatter.decide(BASELINE, "integers", 10**6, 1000, 1).method == "bins"
+    assert scatter.decide(BASELINE, "integers", 10**6, 10**6, 1).method == "sorted"
+    assert scatter.decide(BASELINE, "set", 100, 64, 128).method == "table"
 
 
 # --- fusion ---
@@ -248,6 +252,38 @@ def test_a_symbolic_row_that_turns_out_empty_gives_the_identity() -> None:
         run(graph, empty, GPU, {"T": maximum})
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [GPU, BASELINE], ids=lambda c: c.name)
+@pytest.mark.parametrize(("take", "axis"), [(1, 1), (64, 1), (65, 0), (512, 1)])
+def test_many_long_rows_select_what_they_take(take: int, axis: int, caps: Caps) -> None:
+    shape = (64, 8200) if axis else (8200, 64)
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": shape})
+    values, places = b.add_all("top_k", [x], {"axis": axis, "k": take})
+    rows = np.random.default_rng(0).standard_normal((64, 8200)).astype(np.float32)
+    # Rows of one number, of few, of both zeros, with NaN and infinities; the last one ends with the greatest.
+    rows[1], rows[2], rows[3] = 5, np.round(rows[2]), np.where(rows[3] > 0, 0.0, -0.0)
+    rows[4, ::9], rows[5, ::3], rows[6, ::3], rows[63, -1] = np.nan, np.inf, -np.inf, 99
+    graph = b.build([("values", values), ("places", places)])
+    assert run(graph, {"x": rows if axis else np.ascontiguousarray(rows.T)}, caps)[-1].startswith("select")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [BASELINE, SOFTWARE], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("op", "attrs"), [("sort", {"descending": False}), ("sort", {"descending": True}), ("top_k", {"k": 700})]
+)
+def test_one_long_row_is_sorted_by_digits(op: str, attrs: dict[str, Any], caps: Caps) -> None:
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": (1, 70_001)})
+    values, places = b.add_all(op, [x], {"axis": 1, **attrs})
+    # Many ties, both zeros, infinities and NaN.
+    row = np.random.default_rng(0).integers(-9000, 9000, (1, 70_001)).astype(np.float32) / 7
+    row[0, ::97], row[0, 1::997], row[0, 5], row[0, 70_000], row[0, 9] = -0.0, np.nan, np.inf, -np.inf, np.inf
+    graph = b.build([("values", values), ("places", places)])
+    assert run(graph, {"x": row}, caps)[-1].startswith("digits")
+
+
 # --- scatters ---
 
 
@@ -256,6 +292,41 @@ def scatter_graph(op: str, count: Dim, shape: tuple[int, ...], axis: int) -> Gra
     ids = b.source("input", "ids", TensorType(dtypes.i32, (count,)))
     x, u = sources(b, {"x": shape, "u": (*shape[:axis], count, *shape[axis + 1 :])})
     return b.build([("out", b.add(op, [x, ids, u], {"axis": axis}))])
+
+
+def scatter_numbers(dtype: DType, count: int, shape: tuple[int, ...], axis: int) -> tuple[Graph, dict[str, Array]]:
+    """A scatter_add of a dtype with an epilogue, into rows of which some are named often, some never, some do not exist."""
+    b = GraphBuilder()
+    updates = (*shape[:axis], count, *shape[axis + 1 :])
+    x, u = sources(b, {"x": shape, "u": updates}, dtype)
+    ids = b.source("input", "ids", TensorType(dtypes.i32, (count,)))
+    out = b.add("neg", [b.add("scatter_add", [x, ids, u], {"axis": axis})])
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-shape[axis] - 9, shape[axis] + 9, count)
+    rows[: count // 4] = 3
+    low, high = (-100, 100) if dtype != dtypes.i32 else (-(1 << 31), 1 << 31)
+    drawn = [rng.integers(low, high, s).astype(dtype.np) for s in (shape, updates)]
+    return b.build([("out", out)]), {"x": drawn[0], "u": drawn[1], "ids": rows.astype(np.int32)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("caps", [GPU, BASELINE, SOFTWARE], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("dtype", "count", "shape", "axis", "steps"),
+    [
+        (dtypes.i32, 40_000, (1000,), 0, 2),  # wraps
+        (dtypes.i32, 3000, (3, 1501, 2), 1, 2),  # more elements than one workgroup counts
+        (dtypes.i8, 5000, (77,), 0, 3),  # and a kernel that packs
+        (dtypes.i32, 8300, (70_000,), 0, 3 + 3 * 5),  # more than all workgroups count: sorted, 17 bits
+        (dtypes.f32, 8300, (4100, 3), 0, 3 + 3 * 4),
+        (dtypes.f32, 8300, (2, 4095), 1, 3 + 3 * 3),  # those that do not exist have the greatest number of 12 bits
+    ],
+)
+def test_very_many_updates_are_counted_or_sorted(
+    dtype: DType, count: int, shape: tuple[int, ...], axis: int, steps: int, caps: Caps
+) -> None:
+    graph, inputs = scatter_numbers(dtype, count, shape, axis)
+    assert len(run(graph, inputs, caps)) == steps
 
 
 @pytest.mark.gpu
@@ -341,3 +412,21 @@ def test_packed_rows_are_overwritten_by_whole_words(
         session.close()
     want = evaluate_graph(graph, inputs, state={"s": before}).state["s"]
     assert np.array_equal(result, np.asarray(want).astype(dtype.np))
+
+
+# --- nearest points ---
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("memory", [16, 32], ids=lambda m: f"{m} KiB")
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 3, 1), (300, 3, 15), (257, 37, 16), (130, 64, 47)])
+def test_blocks_of_points_find_the_nearest_with_all_ties(n: int, d: int, k: int, memory: int) -> None:
+    caps = GPU.with_(workgroup_memory=memory << 10)
+    b = GraphBuilder()
+    (x,) = sources(b, {"x": (n, d)})
+    distances, indices = b.add_all("nearest", [x], {"k": k, "include_self": n == 1})
+    points = np.random.default_rng(0).integers(-2, 3, (n, d)).astype(np.float32)
+    if n > 9:
+        points[5, 0], points[9, 1], points[7] = np.nan, np.inf, points[8]
+    variants = run(b.build([("distances", distances), ("indices", indices)]), {"x": points}, caps)
+    assert variants[0].startswith("blocks of ")

@@ -134,6 +134,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "conv input gradient": _sample("conv_grad_input", "stride 2"),
     "depthwise conv": _sample("conv", "depthwise"),
     "scatter": _sample("scatter_add", "many duplicates"),
+    "scatter bins": _sample("scatter_add", "integers into more rows than a workgroup counts"),
+    "scatter sorted": _traced(
+        lambda x, ids: pm.segment_sum(x, ids, 4100), x=numbers(8200, 2), ids=(np.arange(8200, dtype=np.int32) * 2741) % 4111
+    ),
     "scatter along": _sample("scatter_along_axis_add", "many duplicates"),
     "compact": _traced(lambda x, keep: pm.compact(x, keep), x=numbers(3000), keep=np.arange(3000) % 9 != 4),
     "grouped matmul": _sample("grouped_matmul", "three groups"),
@@ -161,7 +165,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "scatter extreme": _sample("scatter_extreme", "many of one vector"),
     "nearest": _sample("nearest", "more than a tile"),
-    "nearest in parts": _sample("nearest", "many coordinates, in parts"),
+    "nearest in parts": _sample("nearest", "more than a tile"),
     "norm gradient": _sample("norm_gradient", "long rows"),
     "norm parameter gradient": _sample("norm_parameter_gradient", "many rows"),
     "mean pool": _sample("mean_pool", "3x3 of stride 2, padded"),

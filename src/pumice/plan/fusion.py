@@ -14,7 +14,7 @@ from pumice.ir.tables import table_node
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.packs import stored_for_pack
 from pumice.kernels.routines import pulled_operands
-from pumice.kernels.routines.scatter import words_after
+from pumice.kernels.routines.scatter_kernel import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
 from pumice.plan.gate_up import find_gate_up
 

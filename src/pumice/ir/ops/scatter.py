@@ -139,6 +139,8 @@ def _scatter_samples(extra: DType) -> Iterator[Sample]:
     yield case(f"{extra}, i8 indices", (3, 7), id_array(2, -3, 0, dtype=dtypes.i8), 0, extra)
     yield case("u8 columns", (2, 9), id_array(1, 2, 2, 5), 1, dtypes.u8)
     yield case("size one", (1,), id_array(0), 0, dtypes.u32)
+    yield case("integers into more rows than a workgroup counts", (5000,), sample_ids((70,), -5100, 5100), 0, dtypes.i32)
+    yield case("bytes into many columns", (3, 1500), sample_ids((257,), 0, 1500), 1, dtypes.u8)
     yield case("no updates", (4, 3), np.zeros(0, np.int32), 0)
     yield case("into nothing", (0, 3), id_array(0, -1), 0)
 

@@ -150,6 +150,8 @@ def _nearest_samples() -> Iterator[Sample]:
     yield sample("one coordinate", [sample_array((65, 1), seed=2)], k=1)
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(4.0)), -1).reshape(-1, 2).astype(np.float32)
     yield sample("ties, where neighbours jump", [grid], k=6)
+    spread = np.random.default_rng(5).integers(0, 6, (300, 3)).astype(np.float32)
+    yield sample("ties between blocks of points", [spread], k=15, include_self=True)
     odd = np.array([[0, 1], [np.nan, 0], [np.inf, 0], [0, 1], [3, 4]], np.float32)
     yield sample("NaN, infinities, equal points", [odd], k=4)
     wide = np.zeros((60, 200), np.float32)

@@ -1,4 +1,4 @@
-"""nearest: tiles of points go through workgroup memory, each thread keeps the best of one query; a second kernel merges parts."""
+"""nearest: how all points are searched, by blocks or by a thread for each point; a second kernel merges parts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
+from pumice.kernels.routines.nearest_blocks import PointBlocks, decide_blocks, search_blocks
+from pumice.kernels.routines.nearest_results import store_nearest
 
-_DISTANCES, _INDICES = 0, 1
 VARIANTS = {
+    "blocks": "distances of blocks of points as in a tiled product, and several threads for the list of each point",
     "tiles": "a thread for each point keeps its nearest while tiles of all points pass through workgroup memory",
     "merge": "joins the nearest that several workgroups found among parts of the points",
 }
@@ -35,12 +37,18 @@ class PointTiles:
         return f"tiles of {self.points} points, {self.parts} parts {self.threads}"
 
 
-def decide(caps: Caps, n: int, coordinates: int) -> PointTiles:
-    """As many parts as keep the device busy, of at least a few tiles each.
+def decide(caps: Caps, n: int, coordinates: int, k: int) -> PointTiles | PointBlocks:
+    """Blocks where the lists fit; else as many parts as keep the device busy, of at least a few tiles each.
 
-    >>> decide(Caps.preset("h200"), 2000, 64).name, decide(Caps.preset("lavapipe"), 2000, 64).name
+    >>> h200, lavapipe = Caps.preset("h200"), Caps.preset("lavapipe")
+    >>> decide(h200, 2000, 64, 15).name
+    'blocks of 64 by 64 points, 15 parts 256'
+    >>> decide(h200, 2000, 64, 999).name, decide(lavapipe, 2000, 64, 15).name
     ('tiles of 32 points, 4 parts 64', 'tiles of 32 points, 1 parts 64')
     """
+    blocks_found = decide_blocks(caps, n, k)
+    if blocks_found is not None:
+        return blocks_found
     threads = caps.workgroup(64)
     points = max(1, min(threads, _TILE // max(1, coordinates)))
     blocks = -(-max(1, n) // threads)
@@ -56,15 +64,26 @@ def lower_nearest(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert isinstance(d, int)
     if d > _TILE:
         raise PlanError(f"nearest compares points of up to {_TILE} coordinates on a GPU, not {d}", coordinates=d)
-    choice = ctx.choose(group.root, lambda points: decide(ctx.caps, points, d), n)
     k = node.attr["k"]
+    choice = ctx.choose(group.root, lambda points: decide(ctx.caps, points, d, k), n)
     if choice.parts == 1:
         return [_search(ctx, group, choice, n, d, k, None)]
     found = ctx.temp(TensorType(f32, (n, choice.parts, k))), ctx.temp(TensorType(u32, (n, choice.parts, k)))
-    return [_search(ctx, group, choice, n, d, k, found), _merge(ctx, group, choice, n, k, found)]
+    merge = _merge(ctx, group, choice.parts, n, k, found)
+    return [_search(ctx, group, choice, n, d, k, found), merge]
 
 
-def _search(ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, d: int, k: int, into: tuple[int, int] | None) -> Lowered:
+def _search(
+    ctx: LowerContext, group: Group, choice: PointTiles | PointBlocks, n: Dim, d: int, k: int, into: tuple[int, int] | None
+) -> Lowered:
+    if isinstance(choice, PointBlocks):
+        return search_blocks(ctx, group, choice, n, d, k, into)
+    return _search_tiles(ctx, group, choice, n, d, k, into)
+
+
+def _search_tiles(
+    ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, d: int, k: int, into: tuple[int, int] | None
+) -> Lowered:
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
@@ -107,7 +126,7 @@ def _search(ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, d: int,
     kb.open(f"if (point < {size})")
     kb.open(f"for (var t = 0u; t < {k}u; t++)")
     if into is None:
-        _store(p, "best[t]", "which[t]")
+        store_nearest(p, "best[t]", "which[t]")
     else:
         squares, numbers = kb.write(into[0], f32), kb.write(into[1], u32)
         place = f"(point * {parts}u + part) * {k}u + t"
@@ -117,19 +136,13 @@ def _search(ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, d: int,
     return kb.finish(groups=ceildiv(n, threads) * parts, label=ctx.label(group), variant=choice.name)
 
 
-def _store(p: Puller, squares: str, number: str) -> None:
-    p.push()
-    p.store_result(_INDICES, ("point", "t"), p.kb.let(f"bitcast<i32>({number})", "y"))
-    p.store_result(_DISTANCES, ("point", "t"), p.kb.let(f"sqrt({squares})", "y"))
-    p.pop()
-
-
-def _merge(ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, k: int, found: tuple[int, int]) -> Lowered:
+def _merge(ctx: LowerContext, group: Group, parts: int, n: Dim, k: int, found: tuple[int, int]) -> Lowered:
     """A thread a point: the least of the parts' first, again and again; of equal ones that of the earlier part."""
-    kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
+    threads = ctx.caps.workgroup(64)
+    kb = KernelBuilder(ctx.caps, workgroup=threads)
     p = Puller(ctx, group, kb)
-    squares, numbers, parts = kb.read(found[0], f32), kb.read(found[1], u32), choice.parts
-    kb.emit(f"let point = wg * {choice.threads}u + lid;")
+    squares, numbers = kb.read(found[0], f32), kb.read(found[1], u32)
+    kb.emit(f"let point = wg * {threads}u + lid;")
     kb.open(f"if (point < {kb.dim(n)})")
     kb.emit(f"var taken: array<u32, {parts}>;")
     kb.emit(f"for (var q = 0u; q < {parts}u; q++) {{ taken[q] = 0u; }}")
@@ -146,8 +159,8 @@ def _merge(ctx: LowerContext, group: Group, choice: PointTiles, n: Dim, k: int, 
         f"let place = (point * {parts}u + min(chosen, {parts - 1}u)) * {k}u + min(taken[min(chosen, {parts - 1}u)], {k - 1}u);"
     )
     kb.emit(f"let number = {numbers.load('place')};")
-    _store(p, "least", "number")
+    store_nearest(p, "least", "number")
     kb.emit("taken[chosen] += 1u;")
     kb.close()
     kb.close()
-    return kb.finish(groups=ceildiv(n, choice.threads), label=f"{ctx.label(group)} merge", variant=f"merge/{choice.threads}")
+    return kb.finish(groups=ceildiv(n, threads), label=f"{ctx.label(group)} merge", variant=f"merge/{threads}")

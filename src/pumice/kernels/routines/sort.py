@@ -13,18 +13,25 @@ from pumice.kernels.builder import KernelBuilder, Lowered, Operand
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller
+from pumice.kernels.routines import radix
+from pumice.kernels.routines.sort_select import Selection, select_threads, selects
 from pumice.kernels.rows.folds import order_key
 from pumice.kernels.rows.layout import Rows, power_of_two
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
     "block": "a row fits the workgroup memory",
+    "select": "few of many wanted in many rows: a workgroup finds those of its row by the digits of the last, then sorts them",
     "rounds": "few of many wanted: rounds that keep the best of each block",
     "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
+    "digits": "one very long row: by the digits of its keys, least first",
+    **radix.VARIANTS,
 }
 # Sorts behind every element: positions are unique, and no row is this long.
 _PADDING = "0xffffffffu"
 _VALUES, _INDICES = 0, 1
+# Elements from which the passes of a radix sort, whose number does not grow, are fewer than those of merges.
+_LONG = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,8 @@ class SortPlan:
     """`block` pairs are sorted in workgroup memory, `together` such blocks in one workgroup.
 
     method: "block" for rows that fit a block; "rounds" when each block keeps only its first few, until one block is
-    left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory.
+    left; "select" when a workgroup first finds the few of its row; "merge" for a full sort of longer rows, padded to `padded`
+    pairs in global memory; "digits" for one that is longer still.
     """
 
     method: str
@@ -45,19 +53,25 @@ class SortPlan:
         return f"{self.method}/{size}" + (f"/{self.padded}" if self.method == "merge" else "")
 
 
-def decide(caps: Caps, length: int, take: int) -> SortPlan:
-    """How to find the first `take` of `length` elements in order.
+def decide(caps: Caps, length: int, take: int, rows: int) -> SortPlan:
+    """How to find the first `take` of `length` elements in order, in each of so many rows.
 
     >>> caps = Caps.preset("browser-baseline")
-    >>> str(decide(caps, 3, 3)), str(decide(caps, 1000, 1000)), str(decide(caps, 10**5, 50)), str(decide(caps, 5000, 5000))
-    ('block/128x4', 'block/1024', 'rounds/1024', 'merge/1024/8192')
+    >>> [str(decide(caps, length, length, 9)) for length in (3, 1000, 5000)]
+    ['block/128x4', 'block/1024', 'merge/1024/8192']
+    >>> str(decide(caps, 10**5, 50, 9)), str(decide(caps, 10**5, 50, 99)), str(decide(caps, 10**6, 10**6, 1))
+    ('rounds/1024', 'select/64', 'digits/1024')
     """
     most = 1024  # pairs of 8 bytes: half of the workgroup memory that every device has
     padded = max(2, power_of_two(length))
     if padded <= most:
         return SortPlan("block", padded, max(1, 2 * map_workgroup(caps) // padded), padded)
+    if selects(caps, length, take, rows):
+        return SortPlan("select", max(2, power_of_two(take)), 1, padded)
     # A round must leave at most half of what it reads.
-    return SortPlan("rounds" if 2 * take <= most else "merge", most, 1, padded)
+    if 2 * take <= most:
+        return SortPlan("rounds", most, 1, padded)
+    return SortPlan("digits" if rows == 1 and length > _LONG else "merge", most, 1, padded)
 
 
 def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -66,19 +80,23 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.operands["x"]).shape, (n.attr["axis"],))
     take: Dim = n.attr["k"] if n.op == "top_k" else rows.length
-    plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take)
+    plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take, rows.count)
     sorter = _Sorter(ctx, group, rows, take, plan)
     if plan.method == "merge":
         return sorter.merge()
+    if plan.method == "digits":
+        return sorter.digits()
+    if plan.method == "select":
+        return [sorter.select()]
     return sorter.rounds()
 
 
 class _SortKernel:
     """One sorting kernel under construction: `block`s of pairs in workgroup memory, numbered through all rows."""
 
-    def __init__(self, s: _Sorter) -> None:
+    def __init__(self, s: _Sorter, threads: int | None = None) -> None:
         self.s, self.plan = s, s.plan
-        self.threads = map_workgroup(s.ctx.caps)
+        self.threads = threads or map_workgroup(s.ctx.caps)
         self.kb = KernelBuilder(s.ctx.caps, workgroup=self.threads)
         self.p = Puller(s.ctx, s.group, self.kb)
         self.pairs = self.plan.block * self.plan.together
@@ -131,14 +149,18 @@ class _SortKernel:
 
     def store_results(self) -> None:
         """Inside the loop: the element and the position of pair `i`, if it is among those taken."""
+        self.kb.open(f"if ({self.exists} && at < {self.kb.dim(self.s.take)})")
+        self.store_result("places[i]")
+        self.kb.close()
+
+    def store_result(self, place: str) -> None:
+        """The result `at` of `row`: the element at a place, and the place."""
         kb, p, s = self.kb, self.p, self.s
-        kb.open(f"if ({self.exists} && at < {kb.dim(s.take)})")
         index = Rows(s.n.type.shape, s.rows.axes).index(p, "row", p.split("row", s.rows.other_shape), "at")
         if _VALUES in s.wanted:
             # Read again: a key does not tell -0 from 0, nor one NaN from another.
-            p.store_result(_VALUES, index, self.element(kb.let("places[i]", "place")))
-        p.store_result(_INDICES, index, kb.let("bitcast<i32>(places[i])", "index"))
-        kb.close()
+            p.store_result(_VALUES, index, self.element(kb.let(place, "place")))
+        p.store_result(_INDICES, index, kb.let(f"bitcast<i32>({place})", "index"))
 
     def element(self, at: str) -> str:
         """The element at a position of the row."""
@@ -224,6 +246,40 @@ class _Sorter:
             k.close_pairs()
             out.append(k.finish(total, " round"))
             source, length, most = target, blocks * taken, blocks * taken
+
+    def select(self) -> Lowered:
+        """A workgroup a row: which are taken, then their order."""
+        k = _SortKernel(self, select_threads(self.ctx.caps))
+        k.shared_pairs()
+        k.kb.emit("let row = wg;")
+        most = self.ctx.max(self.rows.length)
+        Selection(k.kb, self.rows.length, most, self.take, lambda at: self.key(k.kb, k.element(at))).emit(k.pairs)
+        k.sort("2u", f"{k.pairs}u", f"(a & {k.pairs - 1}u & level) == 0u")
+        k.open_pairs(self.rows.count, 1)
+        k.store_results()
+        k.close_pairs()
+        return k.finish(self.rows.count)
+
+    def digits(self) -> list[Lowered]:
+        """The pairs of one row, a radix sort of them, and what is taken; elements that are equal stay in their order."""
+        pairs = self.ctx.temp(TensorType(u32, (self.rows.length, 2)))
+        k = self._open_elements(self.rows.length)
+        out = k.kb.write(pairs, u32)
+        k.kb.emit(f"{out.store('2u * at', self.key(k.kb, k.element('at')))}\n{out.store('2u * at + 1u', 'at')}")
+        k.kb.close()
+        keys = k.finish(ceildiv(self.rows.length, k.threads), " keys")
+        sorting, ordered = radix.lower_radix_sort(self.ctx, pairs, radix.ItemCount(self.rows.length), 32, self.label)
+        k = self._open_elements(self.take)
+        k.store_result(k.kb.let(k.kb.read(ordered, u32).load("2u * at + 1u"), "place"))
+        k.kb.close()
+        return [keys, *sorting, k.finish(ceildiv(self.take, k.threads))]
+
+    def _open_elements(self, count: Dim) -> _SortKernel:
+        """A kernel with a thread for each of some elements of the only row, in a block that the caller closes."""
+        k = _SortKernel(self)
+        k.kb.emit(f"let at = wg * {k.threads}u + lid;\nlet row = 0u;")
+        k.kb.open(f"if (at < {k.kb.dim(count)})")
+        return k
 
     def merge(self) -> list[Lowered]:
         """Sort blocks up and down in turn, then merge across them: long distances in global memory, short ones in blocks."""
