@@ -169,10 +169,6 @@ class _PlanReader:
             return Caps.preset("host")
         optional = " ".join(("subgroup_size", *MATRIX_FEATURES))
         needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")), optional)
-        for name in MATRIX_FEATURES:
-            # What a kernel reads into a matrix cannot be bounded, so that only kernels generated here may.
-            if name in needs:
-                raise needs[name].fail("kernels for matrix units run in the process that planned them: compile the graph again")
         limits: dict[str, Any] = {key: needs[key].integer() for key in AT_LEAST}
         alignment = needs["storage_alignment"].integer(1, 256)
         if alignment & (alignment - 1):
@@ -225,6 +221,9 @@ class _PlanReader:
 
     def features(self, at: Item) -> tuple[str, ...]:
         found = tuple(at.text(100).split())
+        if set(found) & set(MATRIX_FEATURES):
+            # What a kernel reads into a matrix cannot be bounded, so that only kernels generated here may.
+            raise at.fail("kernels for matrix units run in the process that planned them: compile the graph again")
         if list(found) != [f for f in FEATURES if f in found]:
             raise at.fail(f"features are some of {', '.join(FEATURES)}, in this order")
         return found

@@ -99,7 +99,9 @@ class VulkanCommands:
 
     def _order(self, reads: Iterable[Span], writes: Iterable[Span], *, steps: bool = False) -> None:
         """A barrier, if these clash with what came before; `steps` says that they are those of a dispatch with a known grid."""
-        if self._hazards.clash(reads, writes) or (self._narrow and not steps):
+        if self._narrow and not steps:
+            self._barrier()
+        if self._hazards.clash(reads, writes):
             self._record_barrier(wide=self._moved or not steps)
         self._moved = self._moved or not steps
 
