@@ -1,4 +1,4 @@
-"""Writes by index: every output looks up the updates that name its row, so that repeats give the same bits."""
+"""Writes by index: outputs look up the few updates of their row, very many are counted or sorted; repeats give the same bits."""
 
 from __future__ import annotations
 
