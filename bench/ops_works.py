@@ -195,6 +195,7 @@ WORKS: dict[str, Work] = {
     "fft prime": Work(
         "FFT of prime length, {rows} of {n}",
         {"rows": 1024, "n": 4093}, {"rows": 4, "n": 61}, _complex, lambda p, s: pm.fft.fft((p["re"], p["im"])), "fft",
+        note="Bluestein: two transforms of twice the length with products around them, in four kernels",
     ),
     "rfft2": Work(
         "real FFT in two axes, {batch} of {n} × {n}",
