@@ -47,8 +47,8 @@ def usable_samples(spec: OpSpec) -> Iterator[Sample]:
         rounds = rounds or s.attrs.get("precision") == "fast"
         # Where equal elements are sorted, another one is taken as soon as one moves.
         ties = spec.family == "sort" and any(np.unique(a.astype(np.float64)).size < a.size for a in arrays)
-        # Factors of singular matrices jump, and signs of vectors do.
-        ties = ties or (spec.family in ("linalg", "select") and any(word in s.label for word in ("singular", "jump")))
+        # Factors of singular matrices jump, and signs of vectors do; of points that are as near, another is taken as one moves.
+        ties = ties or (spec.family in ("linalg", "select") and any(word in s.label for word in ("singular", "jump", "ties")))
         if finite and out.is_float and not rounds and not ties and all(np.isfinite(r).all() for r in references(spec, s)):
             yield s
 
