@@ -25,7 +25,7 @@ _HEAD = np.dtype([("at", "<u8"), ("count", "<u8")])
 class StringLengths:
     """The lengths of the strings in the large arrays of a file, by where an array begins.
 
-    Files are told apart by path, size, inode and time of change. What is kept is compared with the lengths in the file, so that
+    A file is identified by path, size, inode and time of change. What is kept is compared with the lengths in the file, so that
     it saves time and decides nothing.
     """
 

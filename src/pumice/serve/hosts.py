@@ -88,7 +88,7 @@ class Call:
 class ModelHost:
     """One model: `submit` gives a call whose events come from its worker.
 
-    `make_room` is awaited before a worker starts: it may unload other models. `notice` is told each new state. States:
+    `make_room` is awaited before a worker starts: it may unload other models. `notice` is called with each new state. States:
     unloaded, loading, ready, restarting, failed, closed.
     """
 
