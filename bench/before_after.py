@@ -25,6 +25,8 @@ from report import figure
 
 # What a table's script wants to hear to measure ours alone.
 ALONE = {"cpu": ("--peer-python", sys.executable), "gpu": ("--alone",)}
+# The one that every table of a GPU has: others are not measured where a script can leave them out, and keys do not name it.
+DEVICE = "webgpu"
 # Slower by more than this is worth a look.
 ALLOWED = 0.03
 
@@ -39,14 +41,17 @@ class Checkout:
 
     def measure(self, table: str, only: str, rounds: int) -> dict[str, dict[str, Any]]:
         """The rows of a table by key."""
-        command = [sys.executable, str(self.bench / f"{table}.py"), *ALONE[table], "--rounds", str(rounds)]
+        script = self.bench / f"{table}.py"
+        command = [sys.executable, str(script), *ALONE[table], "--rounds", str(rounds)]
+        if "--devices" in script.read_text():
+            command += ["--devices", DEVICE]
         paths = [str(self.source), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OUT": str(self.out)}
         done = subprocess.run([*command, *(["--only", only] if only else [])], env=environment, capture_output=True, text=True)
         found = [json.loads(p.read_text()) for p in self.out.glob("*.json")]
         if done.returncode or not found:
             raise SideError(f"{self.bench.parent.name}: {table}.py ended with {done.returncode}: {done.stderr[-2000:]}")
-        return {row["key"]: row for data in found for rows in data["tables"].values() for row in rows}
+        return {row["key"].removesuffix(f" {DEVICE}"): row for data in found for rows in data["tables"].values() for row in rows}
 
 
 def compare(found: Mapping[str, list[dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:

@@ -170,6 +170,7 @@ def _delta(p: Mapping[str, Any], s: Sizes) -> Any:
 # Why rows may be further off than the goal.
 _MERGES = "a network of merges reads all elements for every doubling of what is sorted"
 _DIGITS = "a radix sort of four bits a pass: eight passes of three kernels read and write all elements"
+_TURNS = "each turn of disjoint rotations waits for the last one; barriers of a workgroup, not of a warp that holds the matrix"
 _SORTED = "rows are sorted by segment first, so that repeats give the same bits"
 _ROWS = ({"rows": 4096, "n": 4096}, {"rows": 8, "n": 256})
 _ONE_ROW = ({"rows": 1, "n": 1 << 24}, {"rows": 1, "n": 1 << 12})
@@ -180,10 +181,12 @@ def _scan(title: str, function: str) -> Work:
     return Work(f"{title}, {{rows}} rows of {{n}}", *_ROWS, _matrix("rows", "n"), run, function)
 
 
-def _batched(title: str, batch: int, n: int, run: Callable[[Any], Any], peer: str, *, definite: bool = False) -> Work:
+def _batched(
+    title: str, batch: int, n: int, run: Callable[[Any], Any], peer: str, *, definite: bool = False, note: str = ""
+) -> Work:
     sizes = ({"batch": batch, "n": n}, {"batch": 4, "n": 8})
     made = _definite if definite else _square
-    return Work(f"{title}, {{batch}} of {{n}} × {{n}}", *sizes, made, lambda p, s: run(p["x"]), peer)
+    return Work(f"{title}, {{batch}} of {{n}} × {{n}}", *sizes, made, lambda p, s: run(p["x"]), peer, note=note)
 
 
 WORKS: dict[str, Work] = {
@@ -313,6 +316,8 @@ WORKS: dict[str, Work] = {
     "inverse": _batched("inverse", 1024, 64, pm.linalg.inv, "inverse", definite=True),
     "determinant": _batched("determinant", 1024, 32, lambda x: pm.linalg.slogdet(x), "determinant"),
     "qr": _batched("QR", 1024, 32, lambda x: pm.linalg.qr(x), "qr"),
-    "svd": _batched("SVD", 512, 32, lambda x: pm.linalg.svd(x), "svd"),
-    "eigh": _batched("symmetric eigenvalues", 512, 32, lambda x: pm.linalg.eigh(x), "eigh", definite=True),
+    "svd": _batched("SVD", 512, 32, lambda x: pm.linalg.svd(x), "svd", note=_TURNS),
+    "eigh": _batched(
+        "symmetric eigenvalues", 512, 32, lambda x: pm.linalg.eigh(x), "eigh", definite=True, note=_TURNS
+    ),
 }  # fmt: skip

@@ -49,6 +49,15 @@ def decide(caps: Caps, elements: int) -> Workspace:
     return Workspace(4 * elements <= caps.workgroup_memory - _SPARED, caps.workgroup(64 if elements <= 1024 else 256))
 
 
+def odd_pitch(columns: int) -> int:
+    """Elements from a row to the next one: banks are a power of two, so an odd number takes a column through all of them.
+
+    >>> odd_pitch(32), odd_pitch(33)
+    (33, 33)
+    """
+    return columns | 1
+
+
 class MatrixKernel:
     """One kernel under construction whose workgroups have a matrix each; `matrix` gives places to work in."""
 
@@ -65,8 +74,13 @@ class MatrixKernel:
         self.at: Index = self.p.split(number, lead)
 
     # -- memory ------------------------------------------------------------------------------------------------------
-    def matrix(self, name: str, rows: Dim, columns: Dim) -> Callable[[str, str], str]:
-        """A matrix to work in; gives WGSL of its elements, which can be assigned to."""
+    def matrix(self, name: str, rows: Dim, columns: Dim, *, by_columns: bool = False) -> Callable[[str, str], str]:
+        """A matrix to work in; gives WGSL of its elements, which can be assigned to.
+
+        Where neighbouring threads have the elements of a column, `by_columns` puts these in different banks of workgroup memory.
+        """
+        if by_columns and isinstance(columns, int):
+            columns = odd_pitch(columns)
         kb, width = self.kb, self.kb.dim(columns)
         if self.choice.inside:
             kb.shared(name, "f32", max(1, self.ctx.max(rows * columns)))

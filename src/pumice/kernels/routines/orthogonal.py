@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pumice.core.dims import Shape
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
-from pumice.kernels.routines.matrices import MatrixKernel
+from pumice.kernels.routines.matrices import MatrixKernel, odd_pitch
 
 Element = Callable[[str, str], str]
 # Rotations converge quadratically: in f32, matrices of up to 256 columns are done after about ten rounds of all pairs.
 _SWEEPS = 12
+# A sweep that finds no cosine between columns above this leaves none above its square, which f32 cannot tell from 0.
+_SETTLED = 1e-5
 _Q, _R = 0, 1
 _U, _S, _VH = 0, 1, 2
 _W, _V = 0, 1
@@ -124,12 +127,35 @@ def _rotation(k: MatrixKernel, pp: str, qq: str, pq: str, small: str) -> None:
     kb.close()
 
 
+@contextmanager
+def _sweeps(k: MatrixKernel, n: int) -> Iterator[str]:
+    """A block for each turn of the sweeps over all pairs of n columns; they end after one in which nobody called `_unsettled`."""
+    kb = k.kb
+    kb.shared("unsettled", "atomic<u32>", 1)
+    kb.shared("again", "u32", 1)
+    with k.steps(f"{_SWEEPS}u", "sweep"):
+        with k.steps(f"{_turns(n)}u", "turn") as turn:
+            yield turn
+        kb.emit("if (lid == 0u) { again[0] = atomicExchange(&unsettled[0], 0u); }")
+        kb.emit("if (workgroupUniformLoad(&again[0]) == 0u) { break; }")
+
+
+def _turns(n: int) -> int:
+    """Turns of a tournament of n columns."""
+    return n + n % 2 - 1
+
+
+def _unsettled(k: MatrixKernel, pq: str, scale: str) -> None:
+    """Asks for one more sweep where pq is not small beside the scale; NaN never is."""
+    k.kb.emit(f"if (!(abs({pq}) <= {_SETTLED} * ({scale}))) {{ atomicStore(&unsettled[0], 1u); }}")
+
+
 def lower_svd(ctx: LowerContext, group: Group) -> list[Lowered]:
     """Pairs of columns are turned until all are orthogonal: then their lengths are the singular values."""
     lead, m, n = _shape(ctx, group)
-    k = MatrixKernel(ctx, group, (m + n) * n, lead)
+    k = MatrixKernel(ctx, group, (m + n) * odd_pitch(n), lead)
     kb = k.kb
-    a, v = k.matrix("a", m, n), k.matrix("v", n, n)
+    a, v = k.matrix("a", m, n, by_columns=True), k.matrix("v", n, n, by_columns=True)
     for name in ("scratch_p", "scratch_q", "scratch_pq"):
         kb.shared(name, "f32", k.threads)
     kb.shared("lengths", "f32", max(1, n))
@@ -141,9 +167,9 @@ def lower_svd(ctx: LowerContext, group: Group) -> list[Lowered]:
     pairs, lanes = (n + 1) // 2, k.lanes((n + 1) // 2)
     if n > 1:
         each = 5 + 2 * -(-m // lanes) + lanes + -(-n // lanes)
-        turns = _SWEEPS * (n + n % 2 - 1) * (2 + -(-pairs // (k.threads // lanes)) * each)
+        turns = _SWEEPS * (2 + _turns(n) * (2 + -(-pairs // (k.threads // lanes)) * each))
         k.require_rounds(turns + k.rounds(m * n) + k.rounds(n * n) + k.rounds(n) * (2 * m + 3 * n + 6))
-        with k.steps(f"{_SWEEPS * (n + n % 2 - 1)}u", "turn") as turn:
+        with _sweeps(k, n) as turn:
             kb.open(f"for (var base = 0u; base < {pairs}u; base += {k.threads // lanes}u)")
             kb.emit(f"let item = base + lid / {lanes}u;\nlet lane = lid % {lanes}u;")
             p, q = _pair(kb.let, turn, "item", n)
@@ -161,6 +187,7 @@ def lower_svd(ctx: LowerContext, group: Group) -> list[Lowered]:
             kb.close()
             kb.emit("workgroupBarrier();")
             kb.open("if (exists)")
+            _unsettled(k, "pq", "sqrt(pp) * sqrt(qq)")
             _rotation(k, "pp", "qq", "pq", "abs(pq) <= 3e-8 * sqrt(pp) * sqrt(qq)")
             for matrix, rows in ((a, m), (v, n)):
                 kb.open(f"for (var i = lane; i < {rows}u; i += {lanes}u)")
@@ -208,9 +235,9 @@ def _place(k: MatrixKernel, values: str, j: str, n: int, vectors: Element, *, de
 def lower_eigh(ctx: LowerContext, group: Group) -> list[Lowered]:
     """Rotations of pairs of rows and columns, as many at a time as are disjoint, until nothing is left off the diagonal."""
     lead, n, _ = _shape(ctx, group)
-    k = MatrixKernel(ctx, group, 2 * n * n, lead)
+    k = MatrixKernel(ctx, group, 2 * n * odd_pitch(n), lead)
     kb = k.kb
-    a, v = k.matrix("a", n, n), k.matrix("v", n, n)
+    a, v = k.matrix("a", n, n, by_columns=True), k.matrix("v", n, n, by_columns=True)
     pairs = (n + 1) // 2
     for name in ("cosines", "sines"):
         kb.shared(name, "f32", max(1, pairs))
@@ -220,12 +247,13 @@ def lower_eigh(ctx: LowerContext, group: Group) -> list[Lowered]:
         kb.emit(f"{v(i, j)} = select(0.0, 1.0, {i} == {j});")
     k.barrier()
     if n > 1:
-        turns = _SWEEPS * (n + n % 2 - 1) * (1 + k.rounds(pairs) + 2 * k.rounds(pairs * n))
+        turns = _SWEEPS * (2 + _turns(n) * (1 + k.rounds(pairs) + 2 * k.rounds(pairs * n)))
         k.require_rounds(turns + k.rounds(n * n) + k.rounds(n) * (3 * n + 5))
-        with k.steps(f"{_SWEEPS * (n + n % 2 - 1)}u", "turn") as turn:
+        with _sweeps(k, n) as turn:
             with k.each(f"{pairs}u") as item:
                 p, q = _pair(kb.let, turn, item, n)
                 kb.open(f"if ({q} < {n}u)")
+                _unsettled(k, a(p, q), f"abs({a(p, p)}) + abs({a(q, q)})")
                 _rotation(k, a(p, p), a(q, q), a(p, q), f"{a(p, q)} == 0.0")
                 kb.emit(f"cosines[{item}] = cosine;\nsines[{item}] = sine;")
                 kb.close()
