@@ -1,6 +1,7 @@
 """Several sequences at once: tokens a second against llama.cpp (processor) or torch (GPU), and requests that arrive over time.
 
-python bench/batch.py [--device host|webgpu|vulkan] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3] [--alone]
+python bench/batch.py [--device host|webgpu|vulkan] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3]
+    [--precision exact|f16] [--alone]
 python bench/batch.py --arrivals 512 [--loads 0.3,0.6,0.9]
 On the host the model is SmolLM2, and the peer llama.cpp's batched decoding in the environment that bench/peers.sh makes. On a
 GPU it is Llama-1B with random weights, and the peer torch's compiled step over a static cache, where this Python has CUDA.
@@ -18,11 +19,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gpu_bench import PRECISIONS
 from measure import ROOT, SideError, Worker, has_cuda, has_modules, in_turns, medians, thread_settings
 from report import RESULTS, Goal, Machine, Row, commit_name, figure, plain_table, publish, save, this_machine, write_json
 from shapes import CAUSAL, RANDOM
@@ -46,6 +49,7 @@ class Setting:
     threads: int
     peer_python: str
     alone: bool
+    precision: str
 
     @property
     def context(self) -> int:
@@ -168,10 +172,11 @@ def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None
     """Token steps at each number of sequences, while the cache of each fills up to each length, with the device's roofline."""
     from batch_sides import PAGE
     from gpu_batch import batch_rows, prepare_batches
-    from gpu_bench import SMALL, Bench, Peers, Sizes
+    from gpu_bench import SMALL, Bench, Peers, Sizes, precision_option, with_precision
     from random_models import random_weights
 
     from pumice.llm.engine import Engine
+    from pumice.llm.weights import ModelWeights
 
     name = setting.model.removeprefix(RANDOM)
     if name == setting.model:
@@ -180,13 +185,16 @@ def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None
     prepare_batches(peers, name, setting.sequences, setting.lengths)
     # Those of the copy and the matmul that the roofline is made of.
     sizes = SMALL if device.caps.software else Sizes()
-    bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds)
+    bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds, precision=setting.precision)
     slots = max(setting.sequences)
     room: dict[str, Any] = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
-    engine = stack.enter_context(Engine(random_weights(CAUSAL[name], device), **room, cache_dtype="f16"))
+    weights = random_weights(CAUSAL[name], device, **precision_option(ModelWeights, setting.precision))
+    engine = stack.enter_context(Engine(weights, **room, cache_dtype="f16"))
     peers.settle()
+    named = partial(with_precision, precision=setting.precision)
     works = setting.sequences, setting.lengths
-    return batch_rows(bench, engine, name, *works, new_tokens=NEW_TOKENS, keep=lambda row: keep([row]))
+    found = batch_rows(bench, engine, name, *works, new_tokens=NEW_TOKENS, keep=lambda row: keep([named(row)]))
+    return [named(row) for row in found]
 
 
 # -- arrivals -----------------------------------------------------------------------------------------------------------
@@ -243,6 +251,7 @@ def main() -> int:
     parser.add_argument("--model", help=f"a model, or {RANDOM}NAME: random weights in one of the shapes {','.join(CAUSAL)}")
     parser.add_argument("--sequences", type=whole_numbers, help="how many at once: 1,4,16 on the host, 1,8,32,128 else")
     parser.add_argument("--lengths", type=whole_numbers, help="tokens of prompts (16,200), on a GPU of full caches (128,1024)")
+    parser.add_argument("--precision", choices=PRECISIONS, default="exact", help="of ours, in the table of a GPU")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--alone", action="store_true", help="no peers")
@@ -264,7 +273,10 @@ def main() -> int:
         threads=args.threads,
         peer_python=args.peer_python,
         alone=args.alone,
+        precision=args.precision,
     )
+    if args.precision != "exact" and (host or args.arrivals):
+        parser.error("--precision is for the table of a GPU")
     if not host and not args.arrivals and min(setting.lengths) <= NEW_TOKENS:
         parser.error(f"caches must hold more than the {NEW_TOKENS} new tokens")
     with ExitStack() as stack:

@@ -1,12 +1,16 @@
 """On a machine with a real GPU: every op's samples, random graphs and repeated runs against the reference.
 
-python bench/gpu_check.py [--graphs 100] [--device webgpu|vulkan]
+python bench/gpu_check.py [--graphs 100] [--device webgpu|vulkan] [--jobs 4]
+Most of the time goes into compiling kernels: with --jobs several processes share samples and graphs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +24,19 @@ from pumice.backends.select import open_device  # noqa: E402
 from pumice.ir.registry import all_ops  # noqa: E402
 
 
-def check_ops(device: Device) -> int:
-    """Number of samples that differ from the reference."""
+def check_ops(device: Device, job: int, jobs: int) -> int:
+    """Number of samples that differ from the reference, of those that a job of several has."""
     import harness
 
     harness.device = lambda target: device
-    wrong = count = 0
+    wrong = checked = 0
+    numbers = count()
     for spec in all_ops():
         for sample in spec.samples():
+            if next(numbers) % jobs != job:
+                continue
             for views in (False, True):
-                count += 1
+                checked += 1
                 try:
                     problem = harness.check(harness.one_op(spec, sample, views=views), "webgpu")
                 except Exception as e:
@@ -37,18 +44,18 @@ def check_ops(device: Device) -> int:
                 if problem:
                     wrong += 1
                     print(f"  {spec.name} / {sample.label}{' (views)' if views else ''}: {problem[:300]}")
-    print(f"ops: {count} samples, {wrong} wrong")
+    print(f"ops: {checked} samples, {wrong} wrong")
     return wrong
 
 
-def check_graphs(device: Device, count: int) -> int:
+def check_graphs(device: Device, seeds: range) -> int:
     """Number of random graphs that differ from the reference, fused or unfused."""
     import harness
     from fuzz.random_graphs import random_case
 
     harness.device = lambda target: device
     wrong = 0
-    for seed in range(1000, 1000 + count):
+    for seed in seeds:
         for options in ({"arena": True, "guard": 0}, {"fuse": False}):
             try:
                 problem = harness.check(random_case(seed), "webgpu", **options)
@@ -57,7 +64,7 @@ def check_graphs(device: Device, count: int) -> int:
             if problem:
                 wrong += 1
                 print(f"  seed {seed} {options}: {problem[:300]}")
-    print(f"graphs: {count} seeds, {wrong} wrong")
+    print(f"graphs: {len(seeds)} seeds, {wrong} wrong")
     return wrong
 
 
@@ -90,14 +97,30 @@ def check_repeats(device: Device) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--graphs", type=int, default=100)
     parser.add_argument("--device", default="webgpu", help="webgpu, vulkan, or one of several with :N or :NAME")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="processes")
+    parser.add_argument("--job", type=int, help=argparse.SUPPRESS)  # the number of one of them
     args = parser.parse_args()
-    device = open_device(args.device)
-    print(device.name, device.caps)
-    wrong = check_ops(device) + check_graphs(device, args.graphs) + check_repeats(device)
+    if args.jobs < 1:
+        parser.error("--jobs must be 1 or more")
+    if args.job is None and args.jobs > 1:
+        return check_in_processes(args.jobs)
+    device, job = open_device(args.device), args.job or 0
+    if job == 0:
+        print(device.name, device.caps)
+    wrong = check_ops(device, job, args.jobs) + check_graphs(device, range(1000 + job, 1000 + args.graphs, args.jobs))
+    if job == 0:
+        wrong += check_repeats(device)
     return 1 if wrong else 0
+
+
+def check_in_processes(jobs: int) -> int:
+    """This script in so many processes, each with its share; 1 if one of them found something wrong."""
+    command = [sys.executable, *sys.argv, "--jobs", str(jobs)]
+    running = [subprocess.Popen([*command, "--job", str(job)]) for job in range(jobs)]
+    return int(any([p.wait() for p in running]))
 
 
 if __name__ == "__main__":
