@@ -62,6 +62,26 @@ def test_several_runs_are_in_flight_and_keep_their_inputs_and_order() -> None:
     session.close()
 
 
+def test_a_session_whose_slots_are_all_in_flight_waits_for_half_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, waits = opened(lambda x: x + 1.0, x=pm.spec(8)), device("vulkan").gpu, list[int]()  # type: ignore[attr-defined]
+    real = gpu.wait_for
+    monkeypatch.setattr(gpu, "wait_for", lambda value, *more: (waits.append(value), real(value, *more)))
+    count = 4 * SLOTS
+    for k in range(count):
+        run(session, outputs=False, x=np.full(8, k, np.float32))
+    assert len(waits) <= (count - SLOTS) // (SLOTS // 2)
+    session.close()
+
+
+def test_runs_without_outputs_do_not_care_for_the_memory_of_results() -> None:
+    session, x = opened(lambda x: x + 1.0, x=pm.spec(8)), np.zeros(8, np.float32)
+    for outputs, recordings in ((False, 1), (True, 2), (False, 2), (True, 2)):
+        run(session, outputs, x=x).result()
+        device("vulkan").gpu.wait_idle()  # type: ignore[attr-defined]
+        assert session.recordings == recordings
+    session.close()
+
+
 def test_closing_takes_results_that_nobody_has_read() -> None:
     session = opened(lambda x: x + 1.0, x=pm.spec(8))
     first, second, done = (run(session, x=np.full(8, k, np.float32)) for k in (1, 2, 3))

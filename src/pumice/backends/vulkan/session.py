@@ -24,8 +24,9 @@ from pumice.plan.plan import Plan, PlanBuffer
 if TYPE_CHECKING:
     from pumice.backends.vulkan.device import Vulkan
 
-# Runs of a session that may be in flight.
-_SLOTS = 3
+# Runs of a session that may be in flight. When all are, it waits for half of them at once: each wait costs time of its own, and
+# the other half keeps the device busy meanwhile.
+_SLOTS = 8
 # Inputs up to this size are in mapped memory, one for each slot; larger ones are copied through staging memory.
 _MAPPED_INPUT = 1 << 18
 # Recorded runs that a slot keeps for each regime: runs of a few sizes may alternate.
@@ -113,7 +114,7 @@ class VulkanSession(GpuSession):
         self._slots.append(self._slot)
 
     def _enter_free_slot(self) -> None:
-        """Go on with a slot that no run in flight uses: the current one, another one, a new one, or the one that is done next."""
+        """Go on with a slot that no run in flight uses: the current one, another one, a new one, or the oldest of all."""
         gpu = self._gpu
         with gpu.lock:
             free = next((s for s in (self._slot, *self._slots) if gpu.is_done(s.value)), None)
@@ -121,8 +122,9 @@ class VulkanSession(GpuSession):
                 free = self._new_slot()
                 self._slots.append(free)
         if free is None:
-            free = min(self._slots, key=lambda s: s.value)
-            gpu.wait_for(free.value)
+            oldest_first = sorted(self._slots, key=lambda s: s.value)
+            gpu.wait_for(oldest_first[_SLOTS // 2 - 1].value)
+            free = oldest_first[0]
         with gpu.lock:
             if free.unread is not None:
                 free.unread.take()
@@ -207,7 +209,7 @@ class VulkanSession(GpuSession):
 
     def _recorded(self, steps: RegimeSteps, results: Results, parts: Sequence[tuple[int, int]]) -> Recorded:
         slot = self._slot
-        about = (steps.dispatches, results.reads, steps.updates, slot.readback)
+        about = (steps.dispatches, results.reads, steps.updates, slot.readback if results.reads else None)
         kept = slot.recorded.setdefault(id(steps), [])
         found = next((r for r in kept if r.about == about), None)
         if found is None:
@@ -226,7 +228,7 @@ class VulkanSession(GpuSession):
 
         def record(commands: VulkanCommands) -> None:
             commands.steps(steps.dispatches)
-            if readback is not None:
+            if results.reads and readback is not None:
                 record_reads(commands, results.reads, parts, readback)
             # Outputs leave before the updates: an output that is a state shows the value from before the run.
             self._record_updates(steps, commands)
