@@ -197,7 +197,7 @@ class GpuSession(ABC):
         self._steps_at(env)
 
     @abstractmethod
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Pending:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
 
     def _results(self, env: Mapping[str, int], outputs: Sequence[int], steps: RegimeSteps) -> Results:

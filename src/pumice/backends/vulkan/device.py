@@ -34,6 +34,8 @@ from pumice.plan.plan import Plan
 _FULL = (vk.ERROR_OUT_OF_DEVICE_MEMORY, vk.ERROR_OUT_OF_HOST_MEMORY, vk.ERROR_OUT_OF_POOL_MEMORY, vk.ERROR_TOO_MANY_OBJECTS)
 # A wait looks up this often, for interrupts, closed executables and its time limit.
 _LOOK_NANOSECONDS = 20_000_000
+# Runs that are submitted together at most.
+_TOGETHER = 4
 # Submits that may be in flight before one is waited for, and how many are then left.
 _MOST_IN_FLIGHT, _LEFT_IN_FLIGHT = 256, 128
 # How long the end of the process waits for work.
@@ -56,6 +58,8 @@ class Vulkan(GpuBase):
         self._gone = self._hung = self._drained = False
         # The value that the timeline has when all that was submitted is done.
         self.submitted = 0
+        # Commands that wait for the next ones, to be submitted with them: before the uploads that are pending, if there are any.
+        self._unsent: list[VulkanCommands] = []
         # What is freed when the timeline has reached a value, and what finalisers have dropped.
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()
         self._dropped: deque[tuple[str, Any]] = deque()
@@ -106,9 +110,14 @@ class Vulkan(GpuBase):
         self.call.checked("CreateSemaphore", self.device, make("VkSemaphoreCreateInfo", pNext=kind), f.NULL, self._timeline)
         # One description serves all submits, which hold the lock: only the commands and the value change.
         self._value = f.new("uint64_t *")
+        self._buffers = f.new("VkCommandBuffer[]", _TOGETHER)
         self._signal = make("VkTimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1, pSignalSemaphoreValues=self._value)
         self._submit = make(
-            "VkSubmitInfo", pNext=self._signal, commandBufferCount=1, signalSemaphoreCount=1, pSignalSemaphores=self._timeline
+            "VkSubmitInfo",
+            pNext=self._signal,
+            pCommandBuffers=self._buffers,
+            signalSemaphoreCount=1,
+            pSignalSemaphores=self._timeline,
         )
 
     # -- errors -----------------------------------------------------------------------------------------------------
@@ -166,7 +175,7 @@ class Vulkan(GpuBase):
 
     def retire(self, free: Callable[[], None]) -> None:
         """Call `free` when all that may use a thing is done; under the lock."""
-        self._retired.append((self.submitted + self.transfers.pending, free))
+        self._retired.append((self.submitted + (self.transfers.pending or bool(self._unsent)), free))
 
     def retire_later(self, call: str, thing: Any) -> None:
         """As `retire` for an object that nothing refers to any more; safe from a finaliser, which may run anywhere."""
@@ -196,7 +205,9 @@ class Vulkan(GpuBase):
             self._retired.popleft()[1]()
 
     def wait_recorded(self) -> None:
-        """Everything is submitted by the thread that records it."""
+        """Submit what waits for more; if that fails the device is lost, which its next use reports."""
+        with contextlib.suppress(PumiceError):
+            self.send_together()
 
     def upload(self, places: Sequence[BufferRange], array: Array | StreamedArray) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
@@ -226,14 +237,41 @@ class Vulkan(GpuBase):
         return "timestamp-query" in self.features
 
     # -- the queue --------------------------------------------------------------------------------------------------
-    def submit(self, commands: VulkanCommands) -> int:
-        """Send finished commands; the value that the timeline has when they are done. Pending uploads go first."""
-        self.flush()
+    def submit(self, commands: VulkanCommands, *, more: bool = False) -> int:
+        """Send finished commands; the value that the timeline has when they are done. Pending uploads go first.
+
+        With `more` they wait for the next ones, to be submitted with them, as long as the device is busy.
+        """
+        self.transfers.flush()
         self.fault("submit")
         if self._gone:
             raise VulkanError("vkQueueSubmit", vk.ERROR_DEVICE_LOST)
+        if more and len(self._unsent) + 1 < _TOGETHER and not self.is_done(self.submitted):
+            self._unsent.append(commands)
+            return self.submitted + 1
+        if self._unsent:
+            self._unsent.append(commands)
+            self.send_together()
+        else:
+            self._send_now([commands])
+        return self.submitted
+
+    def send_together(self) -> None:
+        """Submit what waits for more; under the lock."""
+        # After an interrupt none of them is submitted twice.
+        unsent, self._unsent = self._unsent, []
+        if unsent and not self.lost:
+            try:
+                self._send_now(unsent)
+            except VulkanError as e:
+                # Their runs were taken already: nobody can say what states hold.
+                raise self.mark_lost("runs that were submitted together") from e
+
+    def _send_now(self, group: Sequence[VulkanCommands]) -> None:
+        for i, commands in enumerate(group):
+            self._buffers[i] = commands.handle
+        self._submit.commandBufferCount = len(group)
         value = self._value[0] = self.submitted + 1
-        self._submit.pCommandBuffers = commands.handles
         # Counted first: after an interrupt no value is signalled twice.
         self.submitted = int(value)
         try:
@@ -244,11 +282,11 @@ class Vulkan(GpuBase):
         self.submits += 1
         if self.submitted % _LEFT_IN_FLIGHT == 0 and self.submitted - self._completed() > _MOST_IN_FLIGHT:
             self.wait_for(self.submitted - _LEFT_IN_FLIGHT)
-        return self.submitted
 
     def flush(self) -> None:
-        """Submit uploads that wait for a submit."""
+        """Submit what waits for a submit: uploads, or runs that wait for more."""
         self.transfers.flush()
+        self.send_together()
 
     def _completed(self) -> int:
         value = ffi().new("uint64_t *")
@@ -262,6 +300,9 @@ class Vulkan(GpuBase):
     def wait_for(self, value: int, abandoned: Callable[[], bool] = lambda: False) -> None:
         """Wait until the timeline has a value. Needs no lock, so that other threads can submit meanwhile."""
         f, limit = ffi(), self.wait_limit
+        if value > self.submitted:
+            with self.lock, self.guard("a submit"):
+                self.flush()
         late = self.fault("wait")
         wanted = f.new("uint64_t *", value)
         about = make("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self._timeline, pValues=wanted)

@@ -166,7 +166,7 @@ class VulkanSession(GpuSession):
         self._counters["uploads_bytes"] += array.nbytes
 
     # -- runs -------------------------------------------------------------------------------------------------------
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
@@ -183,13 +183,14 @@ class VulkanSession(GpuSession):
                 if self._timer is not None or results.large:
                     started = self._run_once(steps, results)
                 else:
-                    started = self._replay(steps, results)
+                    started = self._replay(steps, results, more)
             self._counters["dispatches"] += len(steps.dispatches)
             self._counters["readback_bytes"] += results.nbytes
-            self._counters["submits"] += 1
+            # Runs that wait for more are counted with those that they leave with.
+            self._counters["submits"] += self._slot.value <= gpu.submitted
         return started
 
-    def _replay(self, steps: RegimeSteps, results: Results) -> Started:
+    def _replay(self, steps: RegimeSteps, results: Results, more: bool) -> Started:
         """Submit the run as it is recorded, or record it first."""
         gpu, slot = self._gpu, self._slot
         parts, total = parts_of(results.reads)
@@ -200,7 +201,7 @@ class VulkanSession(GpuSession):
             slot.readback = larger
         recorded = self._recorded(steps, results, parts)
         gpu.mark("encode")
-        slot.value = gpu.submit(recorded.commands)
+        slot.value = gpu.submit(recorded.commands, more=more)
         if not results.types:
             return Started(results, None, {})
         gpu.fault("readback")
