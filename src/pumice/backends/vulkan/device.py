@@ -26,6 +26,7 @@ from pumice.backends.vulkan.memory import DeviceMemory
 from pumice.backends.vulkan.pipelines import VulkanPipelines
 from pumice.backends.vulkan.queries import VulkanQueries
 from pumice.backends.vulkan.readback import ReadbackPool, VulkanReadback, parts_of, record_reads
+from pumice.backends.vulkan.timeline import Timeline
 from pumice.backends.vulkan.transfers import Transfers
 from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DeviceError, DeviceTimeout, PumiceError
@@ -105,9 +106,7 @@ class Vulkan(GpuBase):
             pool,
         )
         self.pool = pool[0]
-        kind = make("VkSemaphoreTypeCreateInfo", semaphoreType=vk.SEMAPHORE_TYPE_TIMELINE)
-        self._timeline = f.new("VkSemaphore *")
-        self.call.checked("CreateSemaphore", self.device, make("VkSemaphoreCreateInfo", pNext=kind), f.NULL, self._timeline)
+        self._timeline = Timeline(self.call, self.device)
         # One description serves all submits, which hold the lock: only the commands and the value change.
         self._value = f.new("uint64_t *")
         self._buffers = f.new("VkCommandBuffer[]", _TOGETHER)
@@ -117,7 +116,7 @@ class Vulkan(GpuBase):
             pNext=self._signal,
             pCommandBuffers=self._buffers,
             signalSemaphoreCount=1,
-            pSignalSemaphores=self._timeline,
+            pSignalSemaphores=self._timeline.semaphores,
         )
 
     # -- errors -----------------------------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ class Vulkan(GpuBase):
             # What the driver has lost may be freed; where the loss is only simulated, work is still in flight.
             self.call.DeviceWaitIdle(self.device)
             self._drained = True
-        done = self.submitted + 1 if self.lost else self._completed()
+        done = self.submitted + 1 if self.lost else self._timeline.read()
         while self._retired and self._retired[0][0] <= done:
             self._retired.popleft()[1]()
 
@@ -280,7 +279,7 @@ class Vulkan(GpuBase):
             self.submitted -= 1
             raise
         self.submits += 1
-        if self.submitted % _LEFT_IN_FLIGHT == 0 and self.submitted - self._completed() > _MOST_IN_FLIGHT:
+        if self.submitted % _LEFT_IN_FLIGHT == 0 and self.submitted - self._timeline.read() > _MOST_IN_FLIGHT:
             self.wait_for(self.submitted - _LEFT_IN_FLIGHT)
 
     def flush(self) -> None:
@@ -288,27 +287,19 @@ class Vulkan(GpuBase):
         self.transfers.flush()
         self.send_together()
 
-    def _completed(self) -> int:
-        value = ffi().new("uint64_t *")
-        self.call.checked("GetSemaphoreCounterValue", self.device, self._timeline[0], value)
-        return int(value[0])
-
     def is_done(self, value: int) -> bool:
         """Whether the timeline has reached a value."""
-        return not self._gone and self._completed() >= value
+        return not self._gone and self._timeline.has_reached(value)
 
     def wait_for(self, value: int, abandoned: Callable[[], bool] = lambda: False) -> None:
         """Wait until the timeline has a value. Needs no lock, so that other threads can submit meanwhile."""
-        f, limit = ffi(), self.wait_limit
         if value > self.submitted:
             with self.lock, self.guard("a submit"):
                 self.flush()
         late = self.fault("wait")
-        wanted = f.new("uint64_t *", value)
-        about = make("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self._timeline, pValues=wanted)
         began = time.perf_counter()
         while not late:
-            result = vk.ERROR_DEVICE_LOST if self._gone else self.call.WaitSemaphores(self.device, about, _LOOK_NANOSECONDS)
+            result = vk.ERROR_DEVICE_LOST if self._gone else self._timeline.wait(value, _LOOK_NANOSECONDS)
             if result == vk.SUCCESS:
                 return
             if abandoned():
@@ -318,8 +309,8 @@ class Vulkan(GpuBase):
                     raise VulkanError("vkWaitSemaphores", result)
             if self.lost:
                 raise self.lost_error("waiting for results")
-            late = time.perf_counter() - began > limit
-        raise self.mark_hung(limit)
+            late = time.perf_counter() - began > self.wait_limit
+        raise self.mark_hung(self.wait_limit)
 
     def wait_idle(self) -> None:
         """Block until all submitted work is done."""
@@ -329,7 +320,7 @@ class Vulkan(GpuBase):
     def wait_exit(self) -> None:
         """The end of the process: a driver that computes on this machine's cores crashes when they go under its hands."""
         end = time.monotonic() + _EXIT_SECONDS
-        while not self.lost and self._completed() < self.submitted and time.monotonic() < end:
+        while not self.lost and not self._timeline.has_reached(self.submitted) and time.monotonic() < end:
             time.sleep(0.005)
 
     # -- runs -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ _SLOTS = 8
 _MAPPED_INPUT = 1 << 18
 # Recorded runs that a slot keeps for each regime: runs of a few sizes may alternate.
 _RECORDED = 4
+_VALUE = attrgetter("value")
 
 
 @dataclass(eq=False)
@@ -117,14 +119,14 @@ class VulkanSession(GpuSession):
         """Go on with a slot that no run in flight uses: the current one, another one, a new one, or the oldest of all."""
         gpu = self._gpu
         with gpu.lock:
-            free = next((s for s in (self._slot, *self._slots) if gpu.is_done(s.value)), None)
+            oldest = min(self._slots, key=_VALUE)
+            free = next((s for s in (self._slot, oldest) if gpu.is_done(s.value)), None)
             if free is None and len(self._slots) < _SLOTS:
                 free = self._new_slot()
                 self._slots.append(free)
         if free is None:
-            oldest_first = sorted(self._slots, key=lambda s: s.value)
-            gpu.wait_for(oldest_first[_SLOTS // 2 - 1].value)
-            free = oldest_first[0]
+            gpu.wait_for(sorted(s.value for s in self._slots)[_SLOTS // 2 - 1])
+            free = oldest
         with gpu.lock:
             if free.unread is not None:
                 free.unread.take()
