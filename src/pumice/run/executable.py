@@ -307,7 +307,9 @@ class Executable(Inspection):
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """The checked request for a run."""
-        states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
+        states: dict[Entry, Array] = {}
+        if given.keys() != self._inputs.keys():
+            states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
         env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state} if states else given)
         picked = self._pick_outputs(outputs)
         captured = list(self.graph.captures) if captures else []

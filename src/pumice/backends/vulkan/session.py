@@ -15,7 +15,7 @@ from pumice.backends.gpu.interface import Record
 from pumice.backends.gpu.memory import DeviceBuffer
 from pumice.backends.gpu.regime_steps import RegimeSteps, Starts
 from pumice.backends.gpu.results import Results, Started
-from pumice.backends.gpu.session import GpuSession
+from pumice.backends.gpu.session import HASHED_BYTES, GpuSession
 from pumice.backends.vulkan.commands import VulkanCommands
 from pumice.backends.vulkan.memory import VulkanBuffer
 from pumice.backends.vulkan.readback import parts_of, record_reads, take_out
@@ -52,6 +52,8 @@ class Slot:
     held: dict[int, bytes] = field(default_factory=dict)
     wanted: tuple[dict[str, int], list[int], Results] | None = None
     recorded: dict[int, list[Recorded]] = field(default_factory=dict)
+    # The bytes of inputs that the host can write.
+    mapped: dict[int, memoryview] = field(default_factory=dict)
     readback: VulkanBuffer | None = None
     # The value of the timeline at the end of its last run, and the results of that run which nobody has taken yet.
     value: int = 0
@@ -156,15 +158,51 @@ class VulkanSession(GpuSession):
         self._enter_free_slot()
         return super()._steps_at(env)
 
-    def _upload(self, node: int, array: Array) -> None:
+    def _upload_inputs(self, inputs: Sequence[tuple[int, Array]]) -> None:
+        """Write inputs that are not there yet: small ones right into mapped memory."""
+        mapped, held = self._slot.mapped or self._map_inputs(), self._held
+        if self.skip_unchanged is False:
+            super()._upload_inputs(inputs)
+            return
+        for node, array in inputs:
+            view = mapped.get(node)
+            if view is None or array.nbytes > HASHED_BYTES:
+                super()._upload_inputs([(node, array)])
+                continue
+            content = array.tobytes()
+            if held.get(node) == content:
+                self._counters["uploads_skipped"] += 1
+                continue
+            # Unknown until it is written.
+            held.pop(node, None)
+            view[: len(content)] = content
+            held[node] = content
+            self._counters["uploads_bytes"] += len(content)
+
+    def _map_inputs(self) -> dict[int, memoryview]:
+        """Where the host can write inputs of the current slot that no step overwrites."""
+        places, mapped = self._places, self._slot.mapped
+        for n in self._inputs.values():
+            if n.id in places and n.id not in self._overwritten:
+                view = self._view(n.id)
+                if view is not None:
+                    mapped[n.id] = view
+        return mapped
+
+    def _view(self, node: int) -> memoryview | None:
+        """The bytes of a value, if the host can reach them."""
         (place, *more) = self._places[node]
         view = place.buffer.view if isinstance(place.buffer, VulkanBuffer) else None
-        if view is None or more:
+        return None if view is None or more else view[place.offset : place.offset + place.nbytes]
+
+    def _upload(self, node: int, array: Array) -> None:
+        view = self._view(node)
+        if view is None:
             super()._upload(node, array)
             return
         if array.nbytes:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            np.frombuffer(view, np.uint8, count=array.nbytes, offset=place.offset)[:] = content
+            np.frombuffer(view, np.uint8, count=array.nbytes)[:] = content
         self._counters["uploads_bytes"] += array.nbytes
 
     # -- runs -------------------------------------------------------------------------------------------------------
@@ -305,6 +343,7 @@ class VulkanSession(GpuSession):
                 slot.readback = None
             slot.regimes.clear()
             slot.held.clear()
+            slot.mapped.clear()
         self._slots.clear()
         super()._release()
 
