@@ -28,10 +28,31 @@ def opened(fn: Any, **specs: Any) -> VulkanSession:
     return device("vulkan").open(build_plan(pm.trace(fn, **specs), device("vulkan").caps))  # type: ignore[return-value]
 
 
-def run(session: VulkanSession, outputs: bool = True, **inputs: Any) -> Any:
+def run(session: VulkanSession, outputs: bool = True, more: bool = False, **inputs: Any) -> Any:
     plan = session.plan
     env = {"B": next(iter(inputs.values())).shape[0]} if plan.maxima else {}
-    return session.start(env, inputs, [i for _, i in plan.graph.outputs] if outputs else [])
+    return session.start(env, inputs, [i for _, i in plan.graph.outputs] if outputs else [], more)
+
+
+def adding(x: Any) -> Any:
+    total = pm.state("total", (4,))
+    new = total + x
+    pm.set_state(total, new)
+    return new * 1.0
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The device, which never seems to be done."""
+    gpu = device("vulkan").gpu  # type: ignore[attr-defined]
+    gpu.wait_idle()
+    monkeypatch.setattr(gpu, "is_done", lambda value: False)
+    return gpu
+
+
+def start_adding(session: VulkanSession, *values: int) -> None:
+    for k in values:
+        run(session, outputs=False, more=True, x=np.full(4, k, np.float32))
 
 
 def test_a_run_is_recorded_again_only_where_its_grid_changes() -> None:
@@ -46,13 +67,7 @@ def test_a_run_is_recorded_again_only_where_its_grid_changes() -> None:
 
 
 def test_several_runs_are_in_flight_and_keep_their_inputs_and_order() -> None:
-    def step(x: Any) -> Any:
-        total = pm.state("total", (4,))
-        new = total + x
-        pm.set_state(total, new)
-        return new * 1.0
-
-    session = opened(step, x=pm.spec(4))
+    session = opened(adding, x=pm.spec(4))
     started = [run(session, x=np.full(4, k, np.float32)) for k in range(12)]
     sums = np.cumsum(np.arange(12.0))
     # Taken in another order than they were started; slots that were needed meanwhile have given their results away.
@@ -60,6 +75,83 @@ def test_several_runs_are_in_flight_and_keep_their_inputs_and_order() -> None:
         np.testing.assert_array_equal(started[k].result()[0], np.full(4, sums[k]))
     assert 1 <= len(session._slots) <= SLOTS
     session.close()
+
+
+def test_a_session_whose_slots_are_all_in_flight_waits_for_half_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, gpu, waits = opened(lambda x: x + 1.0, x=pm.spec(8)), device("vulkan").gpu, list[int]()  # type: ignore[attr-defined]
+    real = gpu.wait_for
+    monkeypatch.setattr(gpu, "wait_for", lambda value, *more: (waits.append(value), real(value, *more)))
+    count = 4 * SLOTS
+    for k in range(count):
+        run(session, outputs=False, x=np.full(8, k, np.float32))
+    assert len(waits) <= (count - SLOTS) // (SLOTS // 2)
+    session.close()
+
+
+def test_runs_without_outputs_do_not_care_for_the_memory_of_results() -> None:
+    session, x = opened(lambda x: x + 1.0, x=pm.spec(8)), np.zeros(8, np.float32)
+    for outputs, recordings in ((False, 1), (True, 2), (False, 2), (True, 2)):
+        run(session, outputs, x=x).result()
+        device("vulkan").gpu.wait_idle()  # type: ignore[attr-defined]
+        assert session.recordings == recordings
+    session.close()
+
+
+def test_runs_that_more_follow_leave_together_while_the_device_is_busy(busy: Any) -> None:
+    session = opened(adding, x=pm.spec(4))
+    busy.flush()
+    before = busy.submits
+    start_adding(session, 1, 2, 3)
+    assert busy.submits == before
+    # The last one of a burst takes them along, and so does one of many.
+    np.testing.assert_array_equal(run(session, x=np.full(4, 4, np.float32)).result()[0], np.full(4, 10))
+    assert busy.submits == before + 1 and session.counters()["submits"] == 1
+    start_adding(session, *range(8))
+    assert busy.submits == before + 3
+    session.close()
+
+
+def test_a_device_that_is_idle_gets_runs_at_once() -> None:
+    session, gpu = opened(adding, x=pm.spec(4)), device("vulkan").gpu  # type: ignore[attr-defined]
+    for k in range(3):
+        gpu.wait_idle()
+        before = gpu.submits
+        start_adding(session, k)
+        assert gpu.submits == before + 1
+    session.close()
+
+
+def test_runs_that_wait_for_more_keep_their_order_with_everything_else(busy: Any) -> None:
+    session = opened(adding, x=pm.spec(4))
+    (state,) = (n.id for n in session.plan.graph.sources("state"))
+    start_adding(session, 1, 2)
+    np.testing.assert_array_equal(session.read(state), np.full(4, 3))
+    start_adding(session, 5)
+    session.write(state, np.full(4, 100, np.float32))
+    start_adding(session, 7)
+    busy.wait_for(busy.submitted + 1)
+    np.testing.assert_array_equal(session.read(state), np.full(4, 107))
+    # More than there are slots, none of which is known to be done.
+    start_adding(session, *[1] * (3 * SLOTS + 1))
+    np.testing.assert_array_equal(session.read(state), np.full(4, 107 + 3 * SLOTS + 1))
+    start_adding(session, 1)
+    before = busy.submits
+    session.close()
+    assert busy.submits == before + 1
+
+
+def test_a_submit_of_several_runs_that_fails_loses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pm.compile(adding, x=pm.spec(4), device=device("vulkan")) as exe:
+        exe.run(x=np.ones(4, np.float32))
+        gpu = exe.device.gpu  # type: ignore[attr-defined]
+        with monkeypatch.context() as m:
+            m.setattr(gpu, "is_done", lambda value: False)
+            exe.begin({"x": np.ones(4, np.float32)}, outputs=[], more=True)
+            m.setattr(gpu.call, "QueueSubmit", lambda *given: -1)
+            with pytest.raises(pm.errors.DeviceLost):
+                exe.run(x=np.ones(4, np.float32))
+        assert exe.device.lost and exe.reopen().reset == ("total",)
+        np.testing.assert_array_equal(exe.run(x=np.full(4, 3, np.float32)), np.full(4, 3))
 
 
 def test_closing_takes_results_that_nobody_has_read() -> None:

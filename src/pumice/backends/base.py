@@ -212,8 +212,11 @@ class Session(Protocol):
     ) -> tuple[list[Array], Timing]:
         """As `run`, with timings: of each step, or without `each` only of the whole run, which is then unchanged."""
 
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
-        """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started."""
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Pending:
+        """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started.
+
+        `more` says that another run follows at once: a device that is busy may take them together.
+        """
 
     def run_paced(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], pacer: Pacer) -> list[Array]:
         """As `run`, in ranges of steps as the pacer wants them: the same kernels in the same order, each range a submit."""

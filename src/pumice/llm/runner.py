@@ -373,7 +373,7 @@ class Runner:
         for live, _ in rows:
             live.record.ran("decode" if len(rows) == 1 else "decode-batch", exe.plan, len(rows))
         for k in range(steps - 1):
-            begin(exe, made.inputs(k), [], wait=True)
+            exe.begin(made.inputs(k), outputs=[], more=True)
             if snapshots:
                 self.make_snapshots([s for s in snapshots if s.after == k + 1])
         wanted = ["ring", *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]

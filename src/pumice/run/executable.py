@@ -206,11 +206,16 @@ class Executable(Inspection):
 
     __call__ = run
 
-    def begin(self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None) -> Callable[[], Any]:
+    def begin(
+        self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None, more: bool = False
+    ) -> Callable[[], Any]:
         """Start a run; what it returns waits for the results and gives what `run` would. For one thread that has work meanwhile.
 
         Unlike `submit` it needs no other thread to wait, and what is wrong with the inputs is raised at once. A device that runs
         in the caller's thread, as the host does, is done when this is back. Later calls give the same again.
+
+        `more` says that the next run of the same store follows at once: a GPU that is busy gets several of them together, which
+        takes less of the processor's time. An interrupt between them may leave out some.
 
         >>> import pumice as pm
         >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
@@ -219,6 +224,7 @@ class Executable(Inspection):
         2.0
         """
         call = self._call(by_name(arrays, {}), outputs, False)
+        call.more = more
         pending = self._in_turn(lambda session: self._begin(session, call))
         return BegunRun(lambda: call.finish(pending.result()))
 
@@ -301,7 +307,9 @@ class Executable(Inspection):
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """The checked request for a run."""
-        states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
+        states: dict[Entry, Array] = {}
+        if given.keys() != self._inputs.keys():
+            states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
         env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state} if states else given)
         picked = self._pick_outputs(outputs)
         captured = list(self.graph.captures) if captures else []
@@ -329,7 +337,7 @@ class Executable(Inspection):
                 if call.measure and self.device.caps.timestamps and self.plan.caps.timestamps:
                     found, call.timing = session.profile(call.env, call.inputs, call.wanted, False)
                     return Done(found)
-                return session.start(call.env, call.inputs, call.wanted)
+                return session.start(call.env, call.inputs, call.wanted, call.more)
             check = self._validator() if self._validate else None
             plain = (call.env, call.inputs, call.wanted)
             if self._debug:

@@ -23,7 +23,8 @@ class RunRequest:
     """One run: symbol values, inputs, states to set first, and the nodes to read back.
 
     The first of them are `outputs`, by position, nested as `tree` says or a list without it; the rest are captures by name. With
-    `measure` the run is timed by the device where it can, and `timing` says how long it took.
+    `measure` the run is timed by the device where it can, and `timing` says how long it took. `more` says that another run
+    follows at once.
     """
 
     env: Mapping[str, int]
@@ -35,6 +36,7 @@ class RunRequest:
     captures: Sequence[str] | None
     measure: bool = False
     timing: Timing | None = None
+    more: bool = False
 
     def keep(self) -> None:
         """Copy the arrays: the run comes later, and the caller may change them until then."""

@@ -63,9 +63,9 @@ class GpuSession(ABC):
         self._counters = dict.fromkeys(_COUNTERS, 0)
         self._handles: set[Any] = set()
         check_kernels(plan)
-        self._inputs = plan.graph.sources("input")
-        # What inputs must be for the env of the last run.
-        self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...]]]] | None = None
+        self._inputs = {n.name: n for n in plan.graph.sources("input")}
+        # What inputs must be for the env of the last run: each one's node, type, NumPy dtype and shape, and whether it is used.
+        self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...], bool]]] | None = None
         self._overwritten = overwritten_inputs(plan)
         # The regimes that were used so far, by their number; the widest one is there from the start.
         self._regimes: dict[int, RegimeSteps] = {}
@@ -197,7 +197,7 @@ class GpuSession(ABC):
         self._steps_at(env)
 
     @abstractmethod
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Pending:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
 
     def _results(self, env: Mapping[str, int], outputs: Sequence[int], steps: RegimeSteps) -> Results:
@@ -322,20 +322,20 @@ class GpuSession(ABC):
         return self._residents[node]
 
     def _check_inputs(self, env: Mapping[str, int], inputs: Mapping[str, Array]) -> list[tuple[int, Array]]:
-        uploads = []
-        unknown = sorted(set(inputs) - {n.name for n in self._inputs})
-        if unknown:
-            known = " ".join(n.name for n in self._inputs)
-            raise UnknownName(f"there is no input {unknown[0]!r}", hint=f"the inputs are {known}")
+        if inputs.keys() != self._inputs.keys():
+            unknown = sorted(inputs.keys() - self._inputs.keys())
+            if unknown:
+                raise UnknownName(f"there is no input {unknown[0]!r}", hint=f"the inputs are {' '.join(self._inputs)}")
+            missing = next(name for name in self._inputs if name not in inputs)
+            raise MissingName(f"the input {missing!r} is missing")
         if self._expected is None or self._expected[0] != env:
-            types = [n.type.at(env) for n in self._inputs]
-            self._expected = dict(env), [(n, t, t.dtype.np, t.stored_shape) for n, t in zip(self._inputs, types, strict=True)]
-        for n, type, dtype, shape in self._expected[1]:
-            if n.name not in inputs:
-                raise MissingName(f"the input {n.name!r} is missing")
+            typed = [(n, n.type.at(env)) for n in self._inputs.values()]
+            self._expected = dict(env), [(n, t, t.dtype.np, t.stored_shape, n.id in self._places) for n, t in typed]
+        uploads = []
+        for n, type, dtype, shape, used in self._expected[1]:
             array = inputs[n.name]
             if array.dtype != dtype or array.shape != shape:
                 check_array(n.name, type, array)
-            if n.id in self._places:
+            if used:
                 uploads.append((n.id, array))
         return uploads

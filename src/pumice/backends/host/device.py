@@ -202,7 +202,7 @@ class HostSession:
         """As `run`, in ranges of steps."""
         return self._run(env, inputs, outputs, pacer=pacer)
 
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Done:
         """As `run`: the work is done when this comes back."""
         return Done(self.run(env, inputs, outputs))
 

@@ -160,7 +160,7 @@ class NullSession:
         steps = [StepTime(i, 0.0, 0.0) for i, s in run if each and evaluate(s.most_groups, env) > 0]
         return self.run(env, inputs, outputs), Timing("none", "nothing is computed", tuple(steps), 0.0, ())
 
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Done:
         """As `run`: the work is done when this comes back."""
         return Done(self.run(env, inputs, outputs))
 

@@ -72,9 +72,8 @@ class VulkanCommands:
         out = f.new("VkCommandBuffer *")
         about = make("VkCommandBufferAllocateInfo", commandPool=gpu.pool, commandBufferCount=1)
         self._call.checked("AllocateCommandBuffers", gpu.device, about, out)
-        # The array of one command buffer, as submits take it.
-        self.handles = out
-        self._handle = out[0]
+        self._handles = out
+        self.handle = out[0]
         self._hazards = Hazards()
         self._pipeline: Any = None
         # Whether something was copied, filled or dispatched indirectly since the last barrier; and whether a barrier between
@@ -82,7 +81,7 @@ class VulkanCommands:
         self._moved = self._narrow = False
         self.barriers = 0
         flags = vk.COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT if once else 0
-        self._call.checked("BeginCommandBuffer", self._handle, make("VkCommandBufferBeginInfo", flags=flags))
+        self._call.checked("BeginCommandBuffer", self.handle, make("VkCommandBufferBeginInfo", flags=flags))
         self._barrier()
 
     def _barrier(self) -> None:
@@ -95,7 +94,7 @@ class VulkanCommands:
         self.barriers += 1
         self._moved, self._narrow = False, not wide
         stages, barrier = ((_WORK, _READERS), self._gpu.between_all) if wide else ((_COMPUTE, _COMPUTE), self._gpu.between_steps)
-        self._call.CmdPipelineBarrier(self._handle, *stages, 0, 1, barrier, 0, ffi().NULL, 0, ffi().NULL)
+        self._call.CmdPipelineBarrier(self.handle, *stages, 0, 1, barrier, 0, ffi().NULL, 0, ffi().NULL)
 
     def _order(self, reads: Iterable[Span], writes: Iterable[Span], *, steps: bool = False) -> None:
         """A barrier, if these clash with what came before; `steps` says that they are those of a dispatch with a known grid."""
@@ -129,53 +128,53 @@ class VulkanCommands:
         for pipeline, group, x, y, z in prepared:
             if z:
                 self._bind(pipeline or self._pipeline, group)
-                self._call.CmdDispatch(self._handle, x, y, z)
+                self._call.CmdDispatch(self.handle, x, y, z)
                 continue
             self._bind(x.pipeline, x.group)
-            self._call.CmdDispatch(self._handle, 1, 1, 1)
+            self._call.CmdDispatch(self.handle, 1, 1, 1)
             self._bind(pipeline, group, (x.buffer, x.offset, x.offset + _GRID_BYTES))
-            self._call.CmdDispatchIndirect(self._handle, x.buffer, x.offset)
+            self._call.CmdDispatchIndirect(self.handle, x.buffer, x.offset)
 
     def _bind(self, pipeline: Any, group: Any, *reads: Span) -> None:
         self._order((*group.reads, *reads), group.writes, steps=not reads)
         if pipeline is not self._pipeline:
-            self._call.CmdBindPipeline(self._handle, vk.PIPELINE_BIND_POINT_COMPUTE, pipeline.raw)
+            self._call.CmdBindPipeline(self.handle, vk.PIPELINE_BIND_POINT_COMPUTE, pipeline.raw)
             self._pipeline = pipeline
         self._call.CmdBindDescriptorSets(
-            self._handle, vk.PIPELINE_BIND_POINT_COMPUTE, pipeline.layout.raw, 0, 1, group.sets, 0, ffi().NULL
+            self.handle, vk.PIPELINE_BIND_POINT_COMPUTE, pipeline.layout.raw, 0, 1, group.sets, 0, ffi().NULL
         )
 
     def copy(self, source: Any, source_at: int, target: Any, target_at: int, nbytes: int) -> None:
         """A copy from buffer to buffer, given by handles."""
         self._order([(source, source_at, source_at + nbytes)], [(target, target_at, target_at + nbytes)])
         region = make("VkBufferCopy", srcOffset=source_at, dstOffset=target_at, size=nbytes)
-        self._call.CmdCopyBuffer(self._handle, source, target, 1, region)
+        self._call.CmdCopyBuffer(self.handle, source, target, 1, region)
 
     def fill(self, target: int, nbytes: int) -> None:
         """Zeros into a whole buffer."""
         self._order([], [(target, 0, nbytes)])
-        self._call.CmdFillBuffer(self._handle, target, 0, nbytes // 4 * 4, 0)
+        self._call.CmdFillBuffer(self.handle, target, 0, nbytes // 4 * 4, 0)
 
     # -- timestamps -------------------------------------------------------------------------------------------------
     def reset_queries(self, pool: int, count: int) -> None:
         """Before timestamps are written anew."""
-        self._call.CmdResetQueryPool(self._handle, pool, 0, count)
+        self._call.CmdResetQueryPool(self.handle, pool, 0, count)
 
     def stamp(self, pool: int, index: int) -> None:
         """A timestamp when all that was recorded before is done."""
-        self._call.CmdWriteTimestamp(self._handle, vk.PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, pool, index)
+        self._call.CmdWriteTimestamp(self.handle, vk.PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, pool, index)
 
     def copy_queries(self, pool: int, count: int, target: int) -> None:
         """Timestamps as numbers in a buffer."""
         self._order([], [(target, 0, 8 * count)])
         flags = vk.QUERY_RESULT_64_BIT | vk.QUERY_RESULT_WAIT_BIT
-        self._call.CmdCopyQueryPoolResults(self._handle, pool, 0, count, target, 0, 8, flags)
+        self._call.CmdCopyQueryPoolResults(self.handle, pool, 0, count, target, 0, 8, flags)
 
     def finish(self, *, host_reads: bool = False) -> VulkanCommands:
         """End recording; with `host_reads`, what was copied is there for the host when the submit is done."""
         if host_reads:
             self._call.CmdPipelineBarrier(
-                self._handle,
+                self.handle,
                 vk.PIPELINE_STAGE_TRANSFER_BIT,
                 vk.PIPELINE_STAGE_HOST_BIT,
                 0,
@@ -186,12 +185,12 @@ class VulkanCommands:
                 0,
                 ffi().NULL,
             )
-        self._call.checked("EndCommandBuffer", self._handle)
+        self._call.checked("EndCommandBuffer", self.handle)
         return self
 
     def free(self) -> None:
         """Give the command buffer back, once the device is done with it."""
-        self._call.FreeCommandBuffers(self._gpu.device, self._gpu.pool, 1, self.handles)
+        self._call.FreeCommandBuffers(self._gpu.device, self._gpu.pool, 1, self._handles)
 
 
 def barriers_of(gpu: Vulkan) -> tuple[Any, Any, Any]:

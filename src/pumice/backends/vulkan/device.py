@@ -26,6 +26,7 @@ from pumice.backends.vulkan.memory import DeviceMemory
 from pumice.backends.vulkan.pipelines import VulkanPipelines
 from pumice.backends.vulkan.queries import VulkanQueries
 from pumice.backends.vulkan.readback import ReadbackPool, VulkanReadback, parts_of, record_reads
+from pumice.backends.vulkan.timeline import Timeline
 from pumice.backends.vulkan.transfers import Transfers
 from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DeviceError, DeviceTimeout, PumiceError
@@ -34,6 +35,8 @@ from pumice.plan.plan import Plan
 _FULL = (vk.ERROR_OUT_OF_DEVICE_MEMORY, vk.ERROR_OUT_OF_HOST_MEMORY, vk.ERROR_OUT_OF_POOL_MEMORY, vk.ERROR_TOO_MANY_OBJECTS)
 # A wait looks up this often, for interrupts, closed executables and its time limit.
 _LOOK_NANOSECONDS = 20_000_000
+# Runs that are submitted together at most.
+_TOGETHER = 4
 # Submits that may be in flight before one is waited for, and how many are then left.
 _MOST_IN_FLIGHT, _LEFT_IN_FLIGHT = 256, 128
 # How long the end of the process waits for work.
@@ -56,6 +59,8 @@ class Vulkan(GpuBase):
         self._gone = self._hung = self._drained = False
         # The value that the timeline has when all that was submitted is done.
         self.submitted = 0
+        # Commands that wait for the next ones, to be submitted with them: before the uploads that are pending, if there are any.
+        self._unsent: list[VulkanCommands] = []
         # What is freed when the timeline has reached a value, and what finalisers have dropped.
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()
         self._dropped: deque[tuple[str, Any]] = deque()
@@ -101,14 +106,17 @@ class Vulkan(GpuBase):
             pool,
         )
         self.pool = pool[0]
-        kind = make("VkSemaphoreTypeCreateInfo", semaphoreType=vk.SEMAPHORE_TYPE_TIMELINE)
-        self._timeline = f.new("VkSemaphore *")
-        self.call.checked("CreateSemaphore", self.device, make("VkSemaphoreCreateInfo", pNext=kind), f.NULL, self._timeline)
+        self._timeline = Timeline(self.call, self.device)
         # One description serves all submits, which hold the lock: only the commands and the value change.
         self._value = f.new("uint64_t *")
+        self._buffers = f.new("VkCommandBuffer[]", _TOGETHER)
         self._signal = make("VkTimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1, pSignalSemaphoreValues=self._value)
         self._submit = make(
-            "VkSubmitInfo", pNext=self._signal, commandBufferCount=1, signalSemaphoreCount=1, pSignalSemaphores=self._timeline
+            "VkSubmitInfo",
+            pNext=self._signal,
+            pCommandBuffers=self._buffers,
+            signalSemaphoreCount=1,
+            pSignalSemaphores=self._timeline.semaphores,
         )
 
     # -- errors -----------------------------------------------------------------------------------------------------
@@ -166,7 +174,7 @@ class Vulkan(GpuBase):
 
     def retire(self, free: Callable[[], None]) -> None:
         """Call `free` when all that may use a thing is done; under the lock."""
-        self._retired.append((self.submitted + self.transfers.pending, free))
+        self._retired.append((self.submitted + (self.transfers.pending or bool(self._unsent)), free))
 
     def retire_later(self, call: str, thing: Any) -> None:
         """As `retire` for an object that nothing refers to any more; safe from a finaliser, which may run anywhere."""
@@ -191,12 +199,14 @@ class Vulkan(GpuBase):
             # What the driver has lost may be freed; where the loss is only simulated, work is still in flight.
             self.call.DeviceWaitIdle(self.device)
             self._drained = True
-        done = self.submitted + 1 if self.lost else self._completed()
+        done = self.submitted + 1 if self.lost else self._timeline.read()
         while self._retired and self._retired[0][0] <= done:
             self._retired.popleft()[1]()
 
     def wait_recorded(self) -> None:
-        """Everything is submitted by the thread that records it."""
+        """Submit what waits for more; if that fails the device is lost, which its next use reports."""
+        with contextlib.suppress(PumiceError):
+            self.send_together()
 
     def upload(self, places: Sequence[BufferRange], array: Array | StreamedArray) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
@@ -226,14 +236,41 @@ class Vulkan(GpuBase):
         return "timestamp-query" in self.features
 
     # -- the queue --------------------------------------------------------------------------------------------------
-    def submit(self, commands: VulkanCommands) -> int:
-        """Send finished commands; the value that the timeline has when they are done. Pending uploads go first."""
-        self.flush()
+    def submit(self, commands: VulkanCommands, *, more: bool = False) -> int:
+        """Send finished commands; the value that the timeline has when they are done. Pending uploads go first.
+
+        With `more` they wait for the next ones, to be submitted with them, as long as the device is busy.
+        """
+        self.transfers.flush()
         self.fault("submit")
         if self._gone:
             raise VulkanError("vkQueueSubmit", vk.ERROR_DEVICE_LOST)
+        if more and len(self._unsent) + 1 < _TOGETHER and not self.is_done(self.submitted):
+            self._unsent.append(commands)
+            return self.submitted + 1
+        if self._unsent:
+            self._unsent.append(commands)
+            self.send_together()
+        else:
+            self._send_now([commands])
+        return self.submitted
+
+    def send_together(self) -> None:
+        """Submit what waits for more; under the lock."""
+        # After an interrupt none of them is submitted twice.
+        unsent, self._unsent = self._unsent, []
+        if unsent and not self.lost:
+            try:
+                self._send_now(unsent)
+            except VulkanError as e:
+                # Their runs were taken already: nobody can say what states hold.
+                raise self.mark_lost("runs that were submitted together") from e
+
+    def _send_now(self, group: Sequence[VulkanCommands]) -> None:
+        for i, commands in enumerate(group):
+            self._buffers[i] = commands.handle
+        self._submit.commandBufferCount = len(group)
         value = self._value[0] = self.submitted + 1
-        self._submit.pCommandBuffers = commands.handles
         # Counted first: after an interrupt no value is signalled twice.
         self.submitted = int(value)
         try:
@@ -242,32 +279,27 @@ class Vulkan(GpuBase):
             self.submitted -= 1
             raise
         self.submits += 1
-        if self.submitted % _LEFT_IN_FLIGHT == 0 and self.submitted - self._completed() > _MOST_IN_FLIGHT:
+        if self.submitted % _LEFT_IN_FLIGHT == 0 and self.submitted - self._timeline.read() > _MOST_IN_FLIGHT:
             self.wait_for(self.submitted - _LEFT_IN_FLIGHT)
-        return self.submitted
 
     def flush(self) -> None:
-        """Submit uploads that wait for a submit."""
+        """Submit what waits for a submit: uploads, or runs that wait for more."""
         self.transfers.flush()
-
-    def _completed(self) -> int:
-        value = ffi().new("uint64_t *")
-        self.call.checked("GetSemaphoreCounterValue", self.device, self._timeline[0], value)
-        return int(value[0])
+        self.send_together()
 
     def is_done(self, value: int) -> bool:
         """Whether the timeline has reached a value."""
-        return not self._gone and self._completed() >= value
+        return not self._gone and self._timeline.has_reached(value)
 
     def wait_for(self, value: int, abandoned: Callable[[], bool] = lambda: False) -> None:
         """Wait until the timeline has a value. Needs no lock, so that other threads can submit meanwhile."""
-        f, limit = ffi(), self.wait_limit
+        if value > self.submitted:
+            with self.lock, self.guard("a submit"):
+                self.flush()
         late = self.fault("wait")
-        wanted = f.new("uint64_t *", value)
-        about = make("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self._timeline, pValues=wanted)
         began = time.perf_counter()
         while not late:
-            result = vk.ERROR_DEVICE_LOST if self._gone else self.call.WaitSemaphores(self.device, about, _LOOK_NANOSECONDS)
+            result = vk.ERROR_DEVICE_LOST if self._gone else self._timeline.wait(value, _LOOK_NANOSECONDS)
             if result == vk.SUCCESS:
                 return
             if abandoned():
@@ -277,8 +309,8 @@ class Vulkan(GpuBase):
                     raise VulkanError("vkWaitSemaphores", result)
             if self.lost:
                 raise self.lost_error("waiting for results")
-            late = time.perf_counter() - began > limit
-        raise self.mark_hung(limit)
+            late = time.perf_counter() - began > self.wait_limit
+        raise self.mark_hung(self.wait_limit)
 
     def wait_idle(self) -> None:
         """Block until all submitted work is done."""
@@ -288,7 +320,7 @@ class Vulkan(GpuBase):
     def wait_exit(self) -> None:
         """The end of the process: a driver that computes on this machine's cores crashes when they go under its hands."""
         end = time.monotonic() + _EXIT_SECONDS
-        while not self.lost and self._completed() < self.submitted and time.monotonic() < end:
+        while not self.lost and not self._timeline.has_reached(self.submitted) and time.monotonic() < end:
             time.sleep(0.005)
 
     # -- runs -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pumice.backends.gpu.interface import Record
 from pumice.backends.gpu.memory import DeviceBuffer
 from pumice.backends.gpu.regime_steps import RegimeSteps, Starts
 from pumice.backends.gpu.results import Results, Started
-from pumice.backends.gpu.session import GpuSession
+from pumice.backends.gpu.session import HASHED_BYTES, GpuSession
 from pumice.backends.vulkan.commands import VulkanCommands
 from pumice.backends.vulkan.memory import VulkanBuffer
 from pumice.backends.vulkan.readback import parts_of, record_reads, take_out
@@ -24,12 +25,14 @@ from pumice.plan.plan import Plan, PlanBuffer
 if TYPE_CHECKING:
     from pumice.backends.vulkan.device import Vulkan
 
-# Runs of a session that may be in flight.
-_SLOTS = 3
+# Runs of a session that may be in flight. When all are, it waits for half of them at once: each wait costs time of its own, and
+# the other half keeps the device busy meanwhile.
+_SLOTS = 8
 # Inputs up to this size are in mapped memory, one for each slot; larger ones are copied through staging memory.
 _MAPPED_INPUT = 1 << 18
 # Recorded runs that a slot keeps for each regime: runs of a few sizes may alternate.
 _RECORDED = 4
+_VALUE = attrgetter("value")
 
 
 @dataclass(eq=False)
@@ -49,6 +52,8 @@ class Slot:
     held: dict[int, bytes] = field(default_factory=dict)
     wanted: tuple[dict[str, int], list[int], Results] | None = None
     recorded: dict[int, list[Recorded]] = field(default_factory=dict)
+    # The bytes of inputs that the host can write.
+    mapped: dict[int, memoryview] = field(default_factory=dict)
     readback: VulkanBuffer | None = None
     # The value of the timeline at the end of its last run, and the results of that run which nobody has taken yet.
     value: int = 0
@@ -113,16 +118,17 @@ class VulkanSession(GpuSession):
         self._slots.append(self._slot)
 
     def _enter_free_slot(self) -> None:
-        """Go on with a slot that no run in flight uses: the current one, another one, a new one, or the one that is done next."""
+        """Go on with a slot that no run in flight uses: the current one, another one, a new one, or the oldest of all."""
         gpu = self._gpu
         with gpu.lock:
-            free = next((s for s in (self._slot, *self._slots) if gpu.is_done(s.value)), None)
+            oldest = min(self._slots, key=_VALUE)
+            free = next((s for s in (self._slot, oldest) if gpu.is_done(s.value)), None)
             if free is None and len(self._slots) < _SLOTS:
                 free = self._new_slot()
                 self._slots.append(free)
         if free is None:
-            free = min(self._slots, key=lambda s: s.value)
-            gpu.wait_for(free.value)
+            gpu.wait_for(sorted(s.value for s in self._slots)[_SLOTS // 2 - 1])
+            free = oldest
         with gpu.lock:
             if free.unread is not None:
                 free.unread.take()
@@ -152,19 +158,55 @@ class VulkanSession(GpuSession):
         self._enter_free_slot()
         return super()._steps_at(env)
 
-    def _upload(self, node: int, array: Array) -> None:
+    def _upload_inputs(self, inputs: Sequence[tuple[int, Array]]) -> None:
+        """Write inputs that are not there yet: small ones right into mapped memory."""
+        mapped, held = self._slot.mapped or self._map_inputs(), self._held
+        if self.skip_unchanged is False:
+            super()._upload_inputs(inputs)
+            return
+        for node, array in inputs:
+            view = mapped.get(node)
+            if view is None or array.nbytes > HASHED_BYTES:
+                super()._upload_inputs([(node, array)])
+                continue
+            content = array.tobytes()
+            if held.get(node) == content:
+                self._counters["uploads_skipped"] += 1
+                continue
+            # Unknown until it is written.
+            held.pop(node, None)
+            view[: len(content)] = content
+            held[node] = content
+            self._counters["uploads_bytes"] += len(content)
+
+    def _map_inputs(self) -> dict[int, memoryview]:
+        """Where the host can write inputs of the current slot that no step overwrites."""
+        places, mapped = self._places, self._slot.mapped
+        for n in self._inputs.values():
+            if n.id in places and n.id not in self._overwritten:
+                view = self._view(n.id)
+                if view is not None:
+                    mapped[n.id] = view
+        return mapped
+
+    def _view(self, node: int) -> memoryview | None:
+        """The bytes of a value, if the host can reach them."""
         (place, *more) = self._places[node]
         view = place.buffer.view if isinstance(place.buffer, VulkanBuffer) else None
-        if view is None or more:
+        return None if view is None or more else view[place.offset : place.offset + place.nbytes]
+
+    def _upload(self, node: int, array: Array) -> None:
+        view = self._view(node)
+        if view is None:
             super()._upload(node, array)
             return
         if array.nbytes:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            np.frombuffer(view, np.uint8, count=array.nbytes, offset=place.offset)[:] = content
+            np.frombuffer(view, np.uint8, count=array.nbytes)[:] = content
         self._counters["uploads_bytes"] += array.nbytes
 
     # -- runs -------------------------------------------------------------------------------------------------------
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
@@ -181,13 +223,14 @@ class VulkanSession(GpuSession):
                 if self._timer is not None or results.large:
                     started = self._run_once(steps, results)
                 else:
-                    started = self._replay(steps, results)
+                    started = self._replay(steps, results, more)
             self._counters["dispatches"] += len(steps.dispatches)
             self._counters["readback_bytes"] += results.nbytes
-            self._counters["submits"] += 1
+            # Runs that wait for more are counted with those that they leave with.
+            self._counters["submits"] += self._slot.value <= gpu.submitted
         return started
 
-    def _replay(self, steps: RegimeSteps, results: Results) -> Started:
+    def _replay(self, steps: RegimeSteps, results: Results, more: bool) -> Started:
         """Submit the run as it is recorded, or record it first."""
         gpu, slot = self._gpu, self._slot
         parts, total = parts_of(results.reads)
@@ -198,7 +241,7 @@ class VulkanSession(GpuSession):
             slot.readback = larger
         recorded = self._recorded(steps, results, parts)
         gpu.mark("encode")
-        slot.value = gpu.submit(recorded.commands)
+        slot.value = gpu.submit(recorded.commands, more=more)
         if not results.types:
             return Started(results, None, {})
         gpu.fault("readback")
@@ -207,7 +250,7 @@ class VulkanSession(GpuSession):
 
     def _recorded(self, steps: RegimeSteps, results: Results, parts: Sequence[tuple[int, int]]) -> Recorded:
         slot = self._slot
-        about = (steps.dispatches, results.reads, steps.updates, slot.readback)
+        about = (steps.dispatches, results.reads, steps.updates, slot.readback if results.reads else None)
         kept = slot.recorded.setdefault(id(steps), [])
         found = next((r for r in kept if r.about == about), None)
         if found is None:
@@ -226,7 +269,7 @@ class VulkanSession(GpuSession):
 
         def record(commands: VulkanCommands) -> None:
             commands.steps(steps.dispatches)
-            if readback is not None:
+            if results.reads and readback is not None:
                 record_reads(commands, results.reads, parts, readback)
             # Outputs leave before the updates: an output that is a state shows the value from before the run.
             self._record_updates(steps, commands)
@@ -300,6 +343,7 @@ class VulkanSession(GpuSession):
                 slot.readback = None
             slot.regimes.clear()
             slot.held.clear()
+            slot.mapped.clear()
         self._slots.clear()
         super()._release()
 

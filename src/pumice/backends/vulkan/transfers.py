@@ -36,6 +36,8 @@ class Transfers:
 
     def _open(self) -> VulkanCommands:
         if self._commands is None:
+            # Runs that were started before come first.
+            self._gpu.send_together()
             self._commands = VulkanCommands(self._gpu)
         return self._commands
 

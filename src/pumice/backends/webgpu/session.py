@@ -26,7 +26,7 @@ class WebGpuSession(GpuSession):
     def __init__(self, gpu: WebGpu, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         super().__init__(gpu, plan, residents)
 
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], more: bool = False) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
