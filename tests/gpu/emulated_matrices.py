@@ -19,7 +19,7 @@ _FUNCTIONS = """
 fn emulated_half(f: vec3<u32>, row: u32, column: u32) -> f32 {
   let i = select(column, row, f.z == 0u);
   let at = f.x + select(row, column, f.z == 0u) * f.y + i / 8u;
-  let word = bitcast<u32>(tiles[at][(i % 8u) / 2u]);
+  let word = bitcast<u32>(fragment_tiles[at][(i % 8u) / 2u]);
   return UNPACK;
 }
 fn emulated_multiply(a: vec3<u32>, b: vec3<u32>, sums: array<f32, 8>, lane: u32) -> array<f32, 8> {
@@ -35,7 +35,7 @@ fn emulated_store(sums: array<f32, 8>, at: u32, pitch: u32, lane: u32) {
   var s = sums;
   for (var c = 0u; c < 8u; c++) {
     let column = (lane % 2u) * 8u + c;
-    tiles[at + (lane / 2u) * pitch + column / 4u][column % 4u] = s[c];
+    fragment_tiles[at + (lane / 2u) * pitch + column / 4u][column % 4u] = s[c];
   }
 }
 """
@@ -47,9 +47,9 @@ def emulate(kernel: Kernel) -> Kernel:
     if not kinds:
         return kernel
     text = kernel.wgsl.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()")
-    text = re.sub(r"coopLoad(T?)<coop_mat16x16<f32, [AB]>>\(&tiles\[(.*)\], (\d+u)\);", _place, text)
+    text = re.sub(r"coopLoad(T?)<coop_mat16x16<f32, [AB]>>\(&fragment_tiles\[(.*)\], (\d+u)\);", _place, text)
     text = re.sub(r"coopMultiplyAdd\((\w+), (\w+), (\w+)\)", r"emulated_multiply(\1, \2, \3, lid % 32u)", text)
-    text = re.sub(r"coopStoreT\((\w+), &tiles\[(.*)\], (\d+u)\);", r"emulated_store(\1, \2, \3, lid % 32u);", text)
+    text = re.sub(r"coopStoreT\((\w+), &fragment_tiles\[(.*)\], (\d+u)\);", r"emulated_store(\1, \2, \3, lid % 32u);", text)
     assert "coop" not in text
     head, main = text.split("\n@compute", 1)
     functions = _FUNCTIONS.replace("UNPACK", _UNPACK[kinds[0]])

@@ -141,6 +141,104 @@ def test_every_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> Non
     check(with_precision(graph, "f16"), {"x": random(m, 96)}, tile.name, {"w": w})
 
 
+# Groups without rows first, in between and last; rows of no group; sizes that end inside a tile; rows by columns.
+GROUPS = [((0, 21, 0, 17, 0), 38), ((33, 9), 50), ((20, 20), 40)]
+
+
+@pytest.mark.parametrize(("sizes", "rows"), GROUPS, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "operands"),
+    [("f16", "f32"), ("bf16", "f32"), ("exact", "f16"), ("exact", "bf16")],
+    ids=["f16", "bf16", "f16s", "bf16s"],
+)
+def test_grouped(kind: str, operands: str, sizes: tuple[int, ...], rows: int) -> None:
+    def model(x: Any, w: Any, sizes: Any) -> Any:
+        return pm.tanh(pm.grouped_matmul(x, w, sizes)) * 2.0
+
+    k, n, groups = (40, 48, len(sizes)) if rows != 50 else (37, 50, len(sizes))
+    given = {"x": random(max(rows, 10 * groups), k, kind=operands), "w": random(groups, k, n, kind=operands, seed=1)}
+    graph = pm.trace(
+        model, **{name: pm.spec(*a.shape, dtype=operands) for name, a in given.items()}, sizes=pm.spec(groups, dtype="i32")
+    )
+    graph = with_precision(graph, kind)  # type: ignore[arg-type]
+    check(graph, {**given, "sizes": np.array(sizes, "i4")}, f"fragments {operands if kind == 'exact' else kind}")
+
+
+def test_grouped_rows_side_by_side_in_memory() -> None:
+    specs = {"x": pm.spec(40, 48), "w": pm.spec(2, 24, 40), "sizes": pm.spec(2, dtype="i32")}
+    graph = with_precision(pm.trace(lambda x, w, sizes: pm.grouped_matmul(x.T, w.swapaxes(1, 2), sizes), **specs), "f16")
+    given = {"x": random(40, 48), "w": random(2, 24, 40, seed=1), "sizes": np.array((13, 30), "i4")}
+    check(graph, given, "fragments f16")
+
+
+@pytest.mark.parametrize("q", ["q4_0", "q6_k", "mxfp4"])
+def test_grouped_quantised_weights(q: str) -> None:
+    from pumice.core.blocks import quantize_rows
+
+    k, sizes = max(64, dtype(q).block), (0, 21, 19, 0)
+    w = quantize_rows(dtype(q), random(4, 70, k, seed=1))
+    graph = pm.trace(
+        lambda x, sizes, params: pm.grouped_qmatmul(x, params["w"], sizes),
+        params={"w": pm.spec(4, 70, k, dtype=q)}, x=pm.spec(45, k), sizes=pm.spec(4, dtype="i32"),
+    )  # fmt: skip
+    inputs = {"x": random(45, k), "sizes": np.array(sizes, "i4")}
+    check(with_precision(graph, "f16"), inputs, "fragments f16", {"w": w})
+
+
+@pytest.mark.parametrize("tile", tiles(TILES))
+def test_every_grouped_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
+    monkeypatch.setattr(matmul, "FRAGMENTS", ((tile, 1e12),))
+    k, n, sizes = 2 * tile.bk + 8, tile.bn + 12, (0, tile.bm + 9, 5)
+    x, w = random(sum(sizes) + 20, k, kind="f16"), random(3, k, n, kind="f16", seed=1)
+    specs = {"x": pm.spec(*x.shape, dtype="f16"), "w": pm.spec(*w.shape, dtype="f16"), "sizes": pm.spec(3, dtype="i32")}
+    check(pm.trace(pm.grouped_matmul, **specs), {"x": x, "w": w, "sizes": np.array(sizes, "i4")}, tile.name)
+
+
+@pytest.mark.parametrize("tile", tiles(qmatmul.FRAGMENTS))
+def test_every_grouped_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
+    from pumice.core.blocks import quantize_rows
+
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", (tile,))
+    n, sizes = tile.bn + 4, (tile.bm + 3, 0, 17)
+    w = quantize_rows(dtype("q4_0"), random(3, n, 96, seed=1))
+    graph = pm.trace(
+        lambda x, sizes, params: pm.grouped_qmatmul(x, params["w"], sizes),
+        params={"w": pm.spec(3, n, 96, dtype="q4_0")}, x=pm.spec(sum(sizes) + 30, 96), sizes=pm.spec(3, dtype="i32"),
+    )  # fmt: skip
+    inputs = {"x": random(sum(sizes) + 30, 96), "sizes": np.array(sizes, "i4")}
+    check(with_precision(graph, "f16"), inputs, tile.name, {"w": w})
+
+
+# Sizes below zero, and beyond the rows that there are, as a router that counts wrongly would give them.
+@pytest.mark.parametrize("sizes", [(-3, 20, -(2**31), 2**31 - 1), (0, 0, 0, 0), (2**31 - 1, 2**31 - 1, 1, 1)], ids=str)
+def test_grouped_sizes_out_of_range(sizes: tuple[int, ...]) -> None:
+    specs = {"x": pm.spec(45, 40), "w": pm.spec(4, 40, 24), "sizes": pm.spec(4, dtype="i32")}
+    graph = with_precision(pm.trace(pm.grouped_matmul, **specs), "bf16")
+    check(graph, {"x": random(45, 40), "w": random(4, 40, 24, seed=1), "sizes": np.array(sizes, "i4")}, "fragments bf16")
+
+
+@pytest.mark.parametrize("sizes", [(40, 48, 24), (37, 41, 50)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_grouped_matmuls(kind: str, sizes: tuple[int, int, int]) -> None:
+    rows, k, n = sizes
+
+    def loss(x: Any, w: Any, sizes: Any) -> Any:
+        return pm.sum(pm.tanh(pm.grouped_matmul(x, w, sizes)))
+
+    specs = {"x": pm.spec(rows, k), "w": pm.spec(2, k, n), "sizes": pm.spec(2, dtype="i32")}
+    graph = gradient_graph(with_precision(pm.trace(loss, **specs), kind), ["w", "x"])  # type: ignore[arg-type]
+    assert [m.attr["precision"] for m in graph if m.op.startswith("grouped_matmul")] == [kind] * 3
+    assert sum(s.variant.startswith("fragments") for s in plan_of(graph).steps) == 3
+    given = {"x": random(rows, k), "w": 0.1 * random(2, k, n, seed=1), "sizes": np.array((rows - 21, 17), "i4")}
+    check(graph, given, f"fragments {kind}")
+
+
+def test_few_rows_a_group_stay_exact() -> None:
+    specs = {"x": pm.spec(40, 64), "w": pm.spec(8, 64, 64), "sizes": pm.spec(8, dtype="i32")}
+    graph = with_precision(pm.trace(pm.grouped_matmul, **specs), "f16")
+    assert not any("fragments" in s.variant for s in plan_of(graph).steps)
+
+
 # Depths of which blocks of both sizes are made; masks, windows, groups of heads and pages as the plain kernel has them.
 @pytest.mark.parametrize(
     ("case", "kind"),

@@ -18,6 +18,15 @@ MATRIX_ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
 BLOCK, GREATEST = 32, 127
 
 
+def without_fast(precision: Precision) -> Precision:
+    """The precision of gradients, in which nothing is rounded to 8 bits.
+
+    >>> without_fast("fast"), without_fast("bf16")
+    ('exact', 'bf16')
+    """
+    return "exact" if precision == "fast" else precision
+
+
 def check_precision(value: Any, known: tuple[Precision, ...] = PRECISIONS) -> Precision:
     """The value itself, if it names a precision, of those that are `known` to an op.
 

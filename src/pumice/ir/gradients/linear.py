@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.core.dims import product
+from pumice.core.precisions import without_fast
 from pumice.ir.gradient import Backward, Gradients, Val
 
 
@@ -35,9 +36,7 @@ def matmul(c: Backward) -> Gradients:
 
 
 def qmatmul(c: Backward) -> Gradients:
-    precision = c.attrs["precision"]
-    weights = c.operands["w"].op("dequantize")
-    return {"x": c.dy.op("matmul", weights, precision="exact" if precision == "fast" else precision)}
+    return {"x": c.dy.op("matmul", c.operands["w"].op("dequantize"), precision=without_fast(c.attrs["precision"]))}
 
 
 def rope(c: Backward) -> Gradients:

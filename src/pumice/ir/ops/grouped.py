@@ -11,8 +11,10 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import shape_text
 from pumice.core.dtypes import DType
+from pumice.core.precisions import FLOAT_PRECISIONS, check_precision
 from pumice.errors import DTypeError, ShapeError
 from pumice.ir.gradients import grouped as gradients
+from pumice.ir.ops.matmul import rounding_error
 from pumice.ir.precision import Evaluation, U, growth, summed
 from pumice.ir.registry import Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype
@@ -41,6 +43,7 @@ def check_sizes(sizes: TensorType) -> None:
 
 
 def _infer_grouped(types: Types, attrs: Attrs) -> TensorType:
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     x, w, sizes = given(types)
     dtype = _float_dtype(x, w)
     check_sizes(sizes)
@@ -56,6 +59,7 @@ def _infer_grouped(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _infer_grad_weight(types: Types, attrs: Attrs) -> TensorType:
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     x, dy, sizes = given(types)
     dtype = _float_dtype(x, dy)
     check_sizes(sizes)
@@ -100,10 +104,17 @@ def _grad_weight(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return result
 
 
+_sums_error = summed(lambda e: e.arrays[0].shape[-1])
+
+
+def _grouped_error(e: Evaluation) -> Array:
+    return np.asarray(_sums_error(e) + rounding_error(e, e.arrays[2]))
+
+
 def _grad_weight_error(e: Evaluation) -> Array:
     x, dy, sizes = e.arrays
     terms = np.diff(group_bounds(sizes, len(x)))[:, None, None]
-    return np.asarray(growth(terms) * U * e.again([np.abs(x), np.abs(dy), sizes]))
+    return np.asarray(growth(terms) * U * e.again([np.abs(x), np.abs(dy), sizes]) + rounding_error(e, sizes))
 
 
 # Labels, rows, K, N and the groups' sizes.
@@ -159,15 +170,18 @@ register(
         reference=_grouped_matmul,
         lowering=Routine("grouped_matmul"),
         samples=lambda: _samples(weight=True),
-        error=summed(lambda e: e.arrays[0].shape[-1]),
+        error=_grouped_error,
         gradient=gradients.grouped_matmul,
+        attrs={"precision": "exact"},
+        implied=("precision",),
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text, precisions=FLOAT_PRECISIONS),
         rules=(
             "x [M, K] by w [G, K, N] gives [M, N]. "
             + SIZES_RULE
             + "Rows of no group give zeros. Operands are f32, f16 or bf16; two "
-            "that differ give f32. Products sum in f32 and round once at the end."
+            "that differ give f32. Products sum in f32 and round once at the end. The precisions f16 and bf16 are those "
+            "of matmul."
         ),
     )
 )
@@ -184,13 +198,17 @@ register(
         samples=lambda: _samples(weight=False),
         error=_grad_weight_error,
         gradient=gradients.grad_weight,
+        attrs={"precision": "exact"},
+        implied=("precision",),
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["x"]) * of["dy"][1], sizes=sizes_text),
+        traits=Traits(
+            flops=lambda of, attrs, out: 2 * prod(of["x"]) * of["dy"][1], sizes=sizes_text, precisions=FLOAT_PRECISIONS
+        ),
         rules=(
             "x [M, K] and dy [M, N] give [G, K, N]. "
             + SIZES_RULE
-            + "A group without rows gives zeros. Dtypes and sums are those of "
-            "grouped_matmul."
+            + "A group without rows gives zeros. Dtypes, sums and precisions are "
+            "those of grouped_matmul."
         ),
     )
 )

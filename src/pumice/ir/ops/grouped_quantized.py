@@ -12,25 +12,23 @@ from pumice.core import dtypes
 from pumice.core.blocks import quantize_rows
 from pumice.core.dims import shape_text
 from pumice.core.dtypes import DType
-from pumice.core.precisions import Precision, check_precision
+from pumice.core.precisions import PRECISIONS, check_precision
 from pumice.errors import ShapeError
 from pumice.ir.gradient import Val
 from pumice.ir.gradients import grouped as gradients
 from pumice.ir.ops.eight_bits import compose_rounding, round_to_eight_bits, rounding_flips
 from pumice.ir.ops.grouped import SIZES_RULE, check_sizes, group_bounds, sizes_text
-from pumice.ir.ops.matmul import block_sizes, check_blocks
+from pumice.ir.ops.matmul import block_sizes, check_blocks, matrix_error
 from pumice.ir.precision import DIVISION_ULPS, Evaluation, U, growth
 from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng
 from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
-_PRECISIONS: tuple[Precision, ...] = ("exact", "fast")
-
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, w, sizes = given(types)
-    check_precision(attrs["precision"], _PRECISIONS)
+    check_precision(attrs["precision"])
     require_kind(x, "float")
     check_blocks(w)
     check_sizes(sizes)
@@ -75,6 +73,9 @@ def _error(e: Evaluation) -> Array:
         bound[rows] = each * U * (np.abs(rounded[rows]) @ largest)
         if fast:
             bound[rows] += rounding_flips(x[rows]) @ largest
+        off, off_w = (matrix_error(e.attrs["precision"], a) for a in (x[rows], largest))
+        if off is not None and off_w is not None:
+            bound[rows] += off @ largest + (np.abs(x[rows]) + off) @ off_w
     return bound
 
 
@@ -129,7 +130,7 @@ register(
         attrs={"precision": "exact"},
         implied=("precision",),
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text, precisions=_PRECISIONS),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text, precisions=PRECISIONS),
         rules=(
             "x [M, K] by w [G, N, K] gives [M, N] in x's dtype. "
             + SIZES_RULE

@@ -88,16 +88,23 @@ def matrix_error(precision: str, x: Array) -> Array | None:
     return np.asarray(rounding * np.abs(x) + (_F16_STEP / 2 if precision == "f16" else 0.0))
 
 
+def rounding_error(e: Evaluation, *others: Any) -> Array | float:
+    """What rounding to the 16 bits of a matrix unit may add to a result that is linear in the first two operands.
+
+    `others` are the operands after them, as they are to be given to the op.
+    """
+    a, b = e.arrays[:2]
+    off_a, off_b = (matrix_error(e.attrs["precision"], x) for x in (a, b))
+    if off_a is None or off_b is None:
+        return 0.0
+    return np.asarray(e.again([off_a, np.abs(b), *others]) + e.again([np.abs(a) + off_a, off_b, *others]))
+
+
 _sums_error = summed(lambda e: e.arrays[0].shape[-1])
 
 
 def _matmul_error(e: Evaluation) -> Array:
-    sums: Array = _sums_error(e)
-    off_a, off_b = (matrix_error(e.attrs["precision"], x) for x in e.arrays)
-    if off_a is None or off_b is None:
-        return sums
-    a, b = (np.abs(x) for x in e.arrays)
-    return np.asarray(sums + e.again([off_a, b]) + e.again([a + off_a, off_b]))
+    return np.asarray(_sums_error(e) + rounding_error(e))
 
 
 def check_blocks(w: TensorType) -> None:

@@ -24,7 +24,7 @@ SIZE, LANES = 16, 32
 # Elements in sixteen bytes of a tile.
 EACH = 8
 # The array that has the tiles of both operands.
-TILES_NAME = "tiles"
+TILES_NAME = "fragment_tiles"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,25 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines import matmul
+from pumice.kernels.routines.blocks import emit_block
 from pumice.kernels.routines.common import Side, divides, store_four, stores_fours
-from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
+from pumice.kernels.routines.fragments import (
+    FragmentTile,
+    Kind,
+    StridedFragments,
+    emit_fragments,
+    matrix_kind,
+    store_fragments,
+)
+from pumice.kernels.routines.tile import Store, StoreFour, Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
 from pumice.plan.plan import DeviceCount
 
 # What each variant is for, by how its name begins; the longer beginnings first.
-VARIANTS = {"table": "works out which rows each group has, for the matmul over them", "tiled": matmul.VARIANTS["tiled"]}
+VARIANTS = {
+    "table": "works out which rows each group has, for the matmul over them",
+    "fragments": matmul.VARIANTS["fragments"],
+    "tiled": matmul.VARIANTS["tiled"],
+}
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Words of a tile in the table: its group, its first row, and the end of the group's rows.
@@ -44,8 +57,19 @@ def decide(caps: Caps, rows: int, groups: int, n: int) -> Tile:
     return found or min(fitting(caps, matmul.TILES), key=lambda t: t.bm)
 
 
-def decide_weight(caps: Caps, k: int, n: int, groups: int) -> Tile:
-    """The tile for the [K, N] matrix of each group."""
+def decide_fragments(caps: Caps, kind: Kind, k: int, rows: int, groups: int, n: int) -> Tile | FragmentTile:
+    """As `decide`, on matrix units where groups have enough rows for them."""
+    found = matmul.fragment_tile(caps, kind, max(1, rows // max(1, groups)), n, k, max(1, groups), 1)
+    return found if isinstance(found, FragmentTile) else decide(caps, rows, groups, n)
+
+
+def decide_weight(caps: Caps, kind: Kind | None, rows: int, k: int, n: int, groups: int) -> Tile | FragmentTile:
+    """The tile for the [K, N] matrix of each group, whose sums have about equally many of `rows`."""
+    fragments = None
+    if kind is not None:
+        fragments = matmul.fragment_tile(caps, kind, k, n, rows // max(1, groups), max(1, groups), 1)
+    if isinstance(fragments, FragmentTile):
+        return fragments
     found = choose_tile(caps, matmul.TILES, k, n, max(1, groups), waste=_WASTE)
     return found or min(fitting(caps, matmul.TILES), key=lambda t: t.bm * t.bn)
 
@@ -105,7 +129,7 @@ def emit_scan(kb: KernelBuilder, name: str, join: Callable[[str, str], str]) -> 
 
 
 def lower_tile_table(
-    ctx: LowerContext, group: Group, sizes: GroupSizes, tile: Tile, across: Dim, label: str
+    ctx: LowerContext, group: Group, sizes: GroupSizes, tile: Tile | FragmentTile, across: Dim, label: str
 ) -> tuple[Lowered, int]:
     """The kernel that lists the tiles of all groups, and the list: the number of workgroups, then three words for each tile.
 
@@ -153,25 +177,39 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     x, w, given = (ctx.view(node.operands[name], group.leaves) for name in ("x", "w", "sizes"))
     (m, k), (groups, _, n) = x.shape, w.shape
     sizes = GroupSizes(given, groups, m)
-    tile = ctx.choose(group.root, partial(decide, ctx.caps), m, groups, n)
+    kind = matrix_kind(ctx.caps, ctx.type(x.leaf).dtype, ctx.type(w.leaf).dtype, node.attr["precision"])
+    choose = partial(decide, ctx.caps) if kind is None else partial(decide_fragments, ctx.caps, kind, ctx.max(k))
+    tile = ctx.choose(group.root, choose, m, groups, n)
     across, label = ceildiv(n, tile.bn), ctx.label(group)
     first, table = lower_tile_table(ctx, group, sizes, tile, across, label)
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
     p = Puller(ctx, group, kb)
     open_tile(p, table, tile, sizes, across, k)
-    # A group begins at any row, so that rows side by side in memory do not come in whole words.
-    apart = x.strides[1] != 1
-    left = Side(x.leaf, (m, 1) if apart else (m,), (x.strides[0], 0) if apart else x.strides[:1], x.strides[1], (), x.offset)
+    left = rows_side(x)
     right = Side(w.leaf, (n,), (w.strides[2],), w.strides[1], (w.strides[0],), w.offset)
-    a = strided_loader(p, left, left.base(p, ()), "m0", m, k, tile.bm, tile, "tile_a")
-    b = strided_loader(p, right, right.base(p, ("group",)), "n0", n, k, tile.bn, tile, "tile_b")
-    compute = node.type.dtype.compute
-    emit_tiled(kb, tile, compute, "depth", a, b)
-    _store(p, tile, compute, "m0", "n0", "m_end", n, ())
+    compute, (store, fours) = node.type.dtype.compute, _stores(p, n, ())
+    if isinstance(tile, FragmentTile):
+        rows = StridedFragments(p, left, left.base(p, ()), "m0", m, k, tile.bm, tile)
+        columns = StridedFragments(p, right, right.base(p, ("group",)), "n0", n, k, tile.bn, tile)
+        vectors = emit_fragments(p, tile, "depth", rows, columns)
+        store_fragments(p, tile, "m0", "n0", "m_end", n, vectors, store, fours)
+    else:
+        a = strided_loader(p, left, left.base(p, ()), "m0", m, k, tile.bm, tile, "tile_a")
+        b = strided_loader(p, right, right.base(p, ("group",)), "n0", n, k, tile.bn, tile, "tile_b")
+        emit_tiled(kb, tile, compute, "depth", a, b)
+        store_tile(p, tile, compute, "m0", "n0", "m_end", n, store, written=True, store_four=fours)
     return [first, kb.finish(groups=tile_count(table, sizes, tile, across), label=label, variant=tile.name)]
 
 
-def open_tile(p: Puller, table: int, tile: Tile, sizes: GroupSizes, across: Dim, k: Dim) -> None:
+def rows_side(x: View) -> Side:
+    """The rows [M, K] of all groups as the left operand."""
+    # A group begins at any row, so that rows side by side in memory do not come in whole words.
+    apart = x.strides[1] != 1
+    rows, strides = ((x.shape[0], 1), (x.strides[0], 0)) if apart else (x.shape[:1], x.strides[:1])
+    return Side(x.leaf, rows, strides, x.strides[1], (), x.offset)
+
+
+def open_tile(p: Puller, table: int, tile: Tile | FragmentTile, sizes: GroupSizes, across: Dim, k: Dim) -> None:
     """Names the workgroup's `group`, its rows m0…m_end-1 and first column `n0`, and `depth`: K, or 0 for rows of no group."""
     kb = p.kb
     tiles = kb.read(table, u32)
@@ -185,7 +223,7 @@ def open_tile(p: Puller, table: int, tile: Tile, sizes: GroupSizes, across: Dim,
     kb.emit(f"let depth = select(0u, {kb.dim(k)}, group < {kb.dim(sizes.groups)});")
 
 
-def tile_count(table: int, sizes: GroupSizes, tile: Tile, across: Dim) -> DeviceCount:
+def tile_count(table: int, sizes: GroupSizes, tile: Tile | FragmentTile, across: Dim) -> DeviceCount:
     """The grid of a matmul over the tiles of a table."""
     return DeviceCount(table, 0, sizes.most_tiles(tile.bm) * across)
 
@@ -196,7 +234,8 @@ def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:
     node = ctx.graph.nodes[group.anchor]
     x, dy, given = (ctx.view(node.operands[name], group.leaves) for name in ("x", "dy", "sizes"))
     (m, k), n, groups = x.shape, dy.shape[1], given.shape[0]
-    tile = ctx.choose(group.root, partial(decide_weight, ctx.caps), k, n, groups)
+    kind = matrix_kind(ctx.caps, ctx.type(x.leaf).dtype, ctx.type(dy.leaf).dtype, node.attr["precision"])
+    tile = ctx.choose(group.root, partial(decide_weight, ctx.caps, kind, ctx.max(m)), k, n, groups)
     label = ctx.label(group)
     first, bounds = _lower_bounds(ctx, group, GroupSizes(given, groups, m), label)
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
@@ -209,11 +248,8 @@ def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:
     # The rows of x and dy are what is summed over: each group's begin at `start`.
     left = Side(x.leaf, (k,), (x.strides[1],), x.strides[0], (x.strides[0],), x.offset)
     right = Side(dy.leaf, (n,), (dy.strides[1],), dy.strides[0], (dy.strides[0],), dy.offset)
-    a = strided_loader(p, left, left.base(p, ("start",)), "m0", k, "count", tile.bm, tile, "tile_a")
-    b = strided_loader(p, right, right.base(p, ("start",)), "n0", n, "count", tile.bn, tile, "tile_b")
-    compute = node.type.dtype.compute
-    emit_tiled(kb, tile, compute, "count", a, b)
-    _store(p, tile, compute, "m0", "n0", k, n, ("group",))
+    compute, origin = node.type.dtype.compute, ("m0", "n0")
+    emit_block(p, tile, compute, left, right, ("start",), origin, (k, n, "count"), *_stores(p, n, ("group",)))
     return [first, kb.finish(groups=groups * down * across, label=label, variant=tile.name)]
 
 
@@ -227,8 +263,8 @@ def _lower_bounds(ctx: LowerContext, group: Group, sizes: GroupSizes, label: str
     return kb.finish(groups=1, label=f"{label} bounds", variant=f"table/{threads}"), bounds
 
 
-def _store(p: Puller, tile: Tile, compute: str, m0: str, n0: str, m: Dim | str, n: Dim, lead: tuple[str, ...]) -> None:
-    """The thread's results through the epilogue to their places, as far as they are inside m × n."""
+def _stores(p: Puller, n: Dim, lead: tuple[str, ...]) -> tuple[Store, StoreFour | None]:
+    """What takes results through the epilogue to their places, one at a time and, where rows allow it, four."""
 
     def store(row: str, column: str, value: str) -> None:
         idx = (*lead, row, column)
@@ -238,5 +274,4 @@ def _store(p: Puller, tile: Tile, compute: str, m0: str, n0: str, m: Dim | str, 
         places = [(*lead, row, plus(column, f"{e}u")) for e in range(4)]
         store_four(p, places[0], [p.root_value(idx, value) for idx, value in zip(places, values, strict=True)])
 
-    fours = store_vector if stores_fours(p) and divides(4, n) else None
-    store_tile(p, tile, compute, m0, n0, m, n, store, written=True, store_four=fours)
+    return store, store_vector if stores_fours(p) and divides(4, n) else None

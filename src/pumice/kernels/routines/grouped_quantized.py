@@ -11,7 +11,7 @@ from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.dims import ceildiv
-from pumice.core.dtypes import u32
+from pumice.core.dtypes import f32, u32
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
@@ -20,8 +20,17 @@ from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
 from pumice.kernels.routines import matmul
 from pumice.kernels.routines.common import Side
-from pumice.kernels.routines.grouped import GroupSizes, emit_bounds, lower_tile_table, open_tile, tile_count
-from pumice.kernels.routines.qmatmul import TILES, QuantLoader
+from pumice.kernels.routines.fragments import (
+    SIZE,
+    FragmentTile,
+    Kind,
+    StridedFragments,
+    emit_fragments,
+    matrix_kind,
+    store_fragments,
+)
+from pumice.kernels.routines.grouped import GroupSizes, emit_bounds, lower_tile_table, open_tile, rows_side, tile_count
+from pumice.kernels.routines.qmatmul import TILES, QuantFragments, QuantLoader, fragment_tile
 from pumice.kernels.routines.qmatvec import OneRow, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
 
@@ -29,6 +38,7 @@ from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting,
 VARIANTS = {
     "table": "works out which rows each group has, for the matmul over them",
     "matvec": matmul.VARIANTS["matvec"],
+    "fragments": matmul.VARIANTS["fragments"],
     "tiled": matmul.VARIANTS["tiled"],
 }
 # Rows up to which each is a matvec: those of the same group then read its weights again.
@@ -36,8 +46,12 @@ MOST_ROWS = 32
 _WASTE = 4
 
 
-def decide(caps: Caps, k: int, rows: int, groups: int, n: int, *, together: int = 16, unit_bytes: int = 36) -> Tile | QMatvec:
+def decide(
+    caps: Caps, k: int, rows: int, groups: int, n: int, *, together: int = 16, unit_bytes: int = 36, kind: Kind | None = None
+) -> Tile | FragmentTile | QMatvec:
     """The variant for groups that have about equally many rows; for `together` and `unit_bytes` see `decide_matvec`.
+
+    With a `kind` of matrices, matrix units are used where groups have enough rows to fill half a fragment.
 
     >>> caps = Caps.preset("h200")
     >>> decide(caps, 2048, 8, 64, 1024).name, decide(caps, 2048, 32_768, 64, 1024).name
@@ -46,6 +60,8 @@ def decide(caps: Caps, k: int, rows: int, groups: int, n: int, *, together: int 
     if rows <= MOST_ROWS:
         return decide_matvec(caps, 1, n, k, together, unit_bytes)
     typical = max(1, rows // max(1, groups))
+    if kind is not None and typical > SIZE // 2:
+        return fragment_tile(caps, kind, typical, n, max(1, groups), waste=_WASTE)
     return choose_tile(caps, TILES, typical, n, max(1, groups), waste=_WASTE) or fitting(caps, TILES)[-1]
 
 
@@ -60,12 +76,14 @@ def lower_grouped_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     m, dtype = x.shape[0], ctx.type(weight).dtype
     f = format_of(dtype)
     together, unit_bytes = 4 * min(f.groups) if f.whole else 0, dtype.block_bytes * f.unit // dtype.block
-    choose = partial(decide, ctx.caps, k, together=together, unit_bytes=unit_bytes)
+    # Dequantised weights are f32: matrix units take them only where the precision allows it.
+    kind = matrix_kind(ctx.caps, ctx.type(x.leaf).dtype, f32, node.attr["precision"])
+    choose = partial(decide, ctx.caps, k, together=together, unit_bytes=unit_bytes, kind=kind)
     choice = ctx.choose(group.root, choose, m, groups, n)
     side = Side(x.leaf, (m,), x.strides[:1], x.strides[1], (), x.offset)
     s = QMatmulProblem(side, node.operands["x"], weight, (m,), m, n, k)
     sizes = GroupSizes(given, groups, m)
-    if isinstance(choice, Tile):
+    if isinstance(choice, Tile | FragmentTile):
         return _lower_tiles(ctx, group, s, sizes, choice)
     return _lower_rows(ctx, group, s, sizes, choice)
 
@@ -104,7 +122,9 @@ def _lower_row_table(ctx: LowerContext, group: Group, sizes: GroupSizes, label: 
     return kb.finish(groups=1, label=f"{label} rows", variant=f"table/{kb.workgroup}"), table
 
 
-def _lower_tiles(ctx: LowerContext, group: Group, s: QMatmulProblem, sizes: GroupSizes, tile: Tile) -> list[Lowered]:
+def _lower_tiles(
+    ctx: LowerContext, group: Group, s: QMatmulProblem, sizes: GroupSizes, tile: Tile | FragmentTile
+) -> list[Lowered]:
     """The matmul over as many tiles as there are."""
     across, label = ceildiv(s.n, tile.bn), ctx.label(group)
     first, table = lower_tile_table(ctx, group, sizes, tile, across, label)
@@ -112,8 +132,19 @@ def _lower_tiles(ctx: LowerContext, group: Group, s: QMatmulProblem, sizes: Grou
     p = Puller(ctx, group, kb)
     open_tile(p, table, tile, sizes, across, s.k)
     assert s.x is not None
+
+    def store_one(m: str, n: str, value: str) -> None:
+        store(p, s, m, n, [value])
+
+    groups = tile_count(table, sizes, tile, across)
+    if isinstance(tile, FragmentTile):
+        side = rows_side(ctx.view(s.left, group.leaves))
+        left = StridedFragments(p, side, side.base(p, ()), "m0", s.m, s.k, tile.bm, tile)
+        vectors = emit_fragments(p, tile, "depth", left, QuantFragments(p, s, "n0", tile, "group"))
+        store_fragments(p, tile, "m0", "n0", "m_end", s.n, vectors, store_one, None)
+        return [first, kb.finish(groups=groups, label=label, variant=tile.name)]
     a = strided_loader(p, s.x, s.x.base(p, ()), "m0", s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, "n0", tile, "tile_b", group="group")
     emit_tiled(kb, tile, "f32", "depth", a, b)
-    store_tile(p, tile, "f32", "m0", "n0", "m_end", s.n, lambda m, n, value: store(p, s, m, n, [value]), written=True)
-    return [first, kb.finish(groups=tile_count(table, sizes, tile, across), label=label, variant=tile.name)]
+    store_tile(p, tile, "f32", "m0", "n0", "m_end", s.n, store_one, written=True)
+    return [first, kb.finish(groups=groups, label=label, variant=tile.name)]

@@ -63,9 +63,14 @@ def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes
     if m <= MAX_VECTORS:
         return decide_matvec(caps, m, n, k, together, unit_bytes)
     if kind is not None:
-        tiles = tuple(replace(t, kind=kind) for t in FRAGMENTS)
-        return choose_tile(caps, tiles, m, n, 1, waste=2.0) or fitting(caps, tiles)[-1]
+        return fragment_tile(caps, kind, m, n, 1, waste=2.0)
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
+
+
+def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, batch: int, *, waste: float) -> FragmentTile:
+    """The tile of matrix units for quantised weights; that of fewest results where all compute much for nothing."""
+    tiles = tuple(replace(t, kind=kind) for t in FRAGMENTS)
+    return choose_tile(caps, tiles, m, n, batch, waste=waste) or fitting(caps, tiles)[-1]
 
 
 def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
@@ -199,9 +204,9 @@ class QuantFragments(QuantLoader):
 
     along = False
 
-    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: FragmentTile) -> None:
+    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: FragmentTile, group: str = "") -> None:
         self.kind, self.row_pitch = tile.kind, tile.pitch(tile.bn, along=False)
-        super().__init__(p, s, first, tile, TILES_NAME)
+        super().__init__(p, s, first, tile, TILES_NAME, group)
 
     def _make_room(self, tile: Any) -> None:
         """The tiles of both operands are one array."""
