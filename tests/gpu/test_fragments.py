@@ -14,6 +14,7 @@ from pumice.ad.graphs import gradient_graph
 from pumice.core.dtypes import dtype
 from pumice.ir.registry import get_op
 from pumice.kernels.routines import matmul, qmatmul
+from pumice.kernels.routines.fragments import FragmentTile
 from pumice.passes.precision import with_precision
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan, PlanOptions
@@ -21,6 +22,7 @@ from pumice.plan.plan import Plan, PlanOptions
 import harness
 
 TILES = [tile for tile, _ in matmul.FRAGMENTS]
+QUANTISED_TILES = [tile for tile, _ in qmatmul.FRAGMENTS]
 KINDS = ("f16", "bf16")
 
 
@@ -130,15 +132,32 @@ def test_quantised_weights(kind: str, q: str) -> None:
     check(with_precision(graph, kind), {"x": random(33, k)}, f"fragments {kind}", {"w": w})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("tile", tiles(qmatmul.FRAGMENTS))
+@pytest.mark.parametrize("tile", tiles(QUANTISED_TILES))
 def test_every_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
     from pumice.core.blocks import quantize_rows
 
-    monkeypatch.setattr(qmatmul, "FRAGMENTS", (tile,))
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", ((tile, 1e12),))
     n, m = tile.bn + 4, tile.bm + 3
     w = quantize_rows(dtype("q4_0"), random(n, 96, seed=1))
     graph = pm.trace(lambda x, params: pm.qmatmul(x, params["w"]), params={"w": pm.spec(n, 96, dtype="q4_0")}, x=pm.spec(m, 96))
     check(with_precision(graph, "f16"), {"x": random(m, 96)}, tile.name, {"w": w})
+
+
+# Parts of K that are alike, that end with a shorter one, and of which the last is empty; K ends inside a tile.
+@pytest.mark.parametrize(("k", "bk"), [(2048, 64), (1120, 64), (1056, 128), (4 * 1024 + 32, 32)], ids=str)
+def test_parts_of_quantised_weights(monkeypatch: pytest.MonkeyPatch, k: int, bk: int) -> None:
+    from pumice.core.blocks import quantize_rows
+
+    tile = FragmentTile(16, 64, bk, 16, 16)
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", ((tile, 1e9),))
+    w = quantize_rows(dtype("q4_1"), random(70, k, seed=1))
+
+    def model(x: Any, r: Any, params: Any) -> Any:
+        return pm.gelu(pm.qmatmul(x, params["w"])) + r
+
+    graph = pm.trace(model, params={"w": pm.spec(70, k, dtype="q4_1")}, x=pm.spec(2, 9, k), r=pm.spec(2, 9, 70))
+    inputs = {"x": random(2, 9, k), "r": random(2, 9, 70, seed=2)}
+    check(with_precision(graph, "f16"), inputs, f"{tile.name} in ", {"w": w})
 
 
 # Groups without rows first, in between and last; rows of no group; sizes that end inside a tile; rows by columns.
@@ -194,11 +213,11 @@ def test_every_grouped_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
     check(pm.trace(pm.grouped_matmul, **specs), {"x": x, "w": w, "sizes": np.array(sizes, "i4")}, tile.name)
 
 
-@pytest.mark.parametrize("tile", tiles(qmatmul.FRAGMENTS))
+@pytest.mark.parametrize("tile", tiles(QUANTISED_TILES))
 def test_every_grouped_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
     from pumice.core.blocks import quantize_rows
 
-    monkeypatch.setattr(qmatmul, "FRAGMENTS", (tile,))
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", ((tile, 1e12),))
     n, sizes = tile.bn + 4, (tile.bm + 3, 0, 17)
     w = quantize_rows(dtype("q4_0"), random(3, n, 96, seed=1))
     graph = pm.trace(

@@ -85,6 +85,11 @@ class FragmentTile:
         return f"fragments {self._sizes}"
 
     @property
+    def quantised_key(self) -> str:
+        """The name in the tuning table of the rate with quantised weights."""
+        return f"quantised {self.key}"
+
+    @property
     def _sizes(self) -> str:
         return f"{self.bm}x{self.bn}x{self.bk} {self.wm}x{self.wn}"
 
@@ -233,10 +238,12 @@ class StridedFragments:
         return f"vec4<u32>({', '.join(pack_pair(self.p.kb, self.tile.kind, pair) for pair in pairs)})"
 
 
-def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, b: FragmentLoader) -> int:
+def emit_fragments(
+    p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, b: FragmentLoader, part: tuple[str, str] | None = None
+) -> int:
     """The loop over K; leaves results in `acc{i}_{j}`, fragments of the subgroup's rows and columns, for `store_fragments`.
 
-    Gives the size of the tiles' memory, in vec4s.
+    With `part`, WGSL names, it goes from the first k to before the second. Gives the size of the tiles' memory, in vec4s.
     """
     kb = p.kb
     kb.need(f"matrix_{tile.kind}", "subgroups")
@@ -252,14 +259,14 @@ def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, 
     for i in range(rows):
         for j in range(columns):
             kb.emit(f"var acc{i}_{j} = coop_mat{SIZE}x{SIZE}<f32, C>();")
-    size = kb.dim(k)
+    start, size = part or ("0u", kb.dim(k))
 
-    kb.open(f"if ({size} > 0u)")
-    a.fetch("0u")
-    b.fetch("0u")
+    kb.open(f"if ({size} > {start})")
+    a.fetch(start)
+    b.fetch(start)
     kb.close()
     # One set of tiles: a second one, filled while the first is multiplied, was slower, as it halves the workgroups on a core.
-    kb.open(f"for (var k0 = 0u; k0 < {size}; k0 += {tile.bk}u)")
+    kb.open(f"for (var k0 = {start}; k0 < {size}; k0 += {tile.bk}u)")
     a.put(starts[0])
     b.put(starts[1])
     kb.emit("workgroupBarrier();")

@@ -30,7 +30,7 @@ from pumice.kernels.routines.fragments import (
     store_fragments,
 )
 from pumice.kernels.routines.grouped import GroupSizes, emit_bounds, lower_tile_table, open_tile, rows_side, tile_count
-from pumice.kernels.routines.qmatmul import TILES, QuantFragments, QuantLoader, fragment_tile
+from pumice.kernels.routines.qmatmul import TILES, QuantFragments, QuantLoader, decide_fragments
 from pumice.kernels.routines.qmatvec import OneRow, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
 
@@ -61,7 +61,9 @@ def decide(
         return decide_matvec(caps, 1, n, k, together, unit_bytes)
     typical = max(1, rows // max(1, groups))
     if kind is not None and typical > SIZE // 2:
-        return fragment_tile(caps, kind, typical, n, max(1, groups), waste=_WASTE)
+        tile = decide_fragments(caps, kind, typical, n, k, batch=max(1, groups))
+        if isinstance(tile, FragmentTile):
+            return tile
     return choose_tile(caps, TILES, typical, n, max(1, groups), waste=_WASTE) or fitting(caps, TILES)[-1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
@@ -21,10 +21,11 @@ from pumice.kernels.routines.common import (
     stores_fours,
 )
 from pumice.kernels.routines.direct import Barrierless, decide_direct, emit_direct, swaps_sides
+from pumice.kernels.routines.fragment_choice import choose_fragments
 from pumice.kernels.routines.fragments import SIZE, FragmentTile, Kind, matrix_kind
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.matvec_lanes import MatvecLanes, decide_lanes, emit_lanes
-from pumice.kernels.routines.split_k import PARTS, Split, decide_split, guess_parts, join_seconds, lower_split, most_parts
+from pumice.kernels.routines.split_k import PARTS, Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, fitting, tile_origin
 
 # What each variant is for, by how its name begins; the longer beginnings first.
@@ -62,8 +63,7 @@ MEASURED_TILES = (
     Tile(32, 64, 32, 4, 4, slices=2),
     Tile(32, 16, 32, 4, 4, slices=4),
 )
-# Tiles of matrix units, with the operations a second of one workgroup as on an H200 that all of them fill: what adapters
-# without measured rates are taken to have.
+# Tiles of matrix units.
 FRAGMENTS = (
     (FragmentTile(128, 128, 32, 64, 64), 1.8e12),
     (FragmentTile(128, 64, 32, 64, 32), 1.2e12),
@@ -75,8 +75,6 @@ FRAGMENTS = (
     (FragmentTile(16, 128, 64, 16, 32), 0.5e12),
     (FragmentTile(16, 64, 64, 16, 16), 0.4e12),
 )
-# The least of K that a part has, in steps of a tile.
-_LEAST_STEPS = 4
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
@@ -243,29 +241,8 @@ def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, k: int, batch: int, mo
     """
     if min(m, n) <= SIZE // 2 or k < SIZE:
         return None
-    tuning = caps.tuning
-    rates = {tile: rate for tile, rate in FRAGMENTS if tile in fitting(caps, [tile])}
-    known = [tile for tile in rates if tuning is not None and tile.key in tuning.times]
-
-    def seconds(tile: FragmentTile, parts: int) -> float:
-        groups, each = tile.groups(m, n) * batch * parts, 2.0 * tile.bm * tile.bn * (-(-(k // parts) // tile.bk) * tile.bk)
-        if tuning is not None and known:
-            found = tuning.seconds(tile.key, groups, each)
-        else:
-            found = -(-groups // caps.busy_groups) * each / rates[tile]
-        return found + (join_seconds(parts, m, n) if parts > 1 else 0.0)
-
-    choices = [
-        (tile, parts)
-        for tile in known or rates
-        for parts in (1, *PARTS)
-        if parts == 1 or (parts <= most and k // parts >= _LEAST_STEPS * tile.bk)
-    ]
-    if not choices:
-        return None
-    tile, parts = min(choices, key=lambda choice: seconds(*choice))
-    chosen = replace(tile, kind=kind)
-    return chosen if parts == 1 else Split(chosen, parts)
+    parts = [count for count in PARTS if count <= most]
+    return choose_fragments(caps, kind, FRAGMENTS, lambda tile: tile.key, (m, n, k), batch, parts)
 
 
 def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int = 1) -> Tile | Split | None:

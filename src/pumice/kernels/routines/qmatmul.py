@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, product
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Graph, Node
+from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.quant import format_of
-from pumice.kernels.routines.common import Side, gate_up_slices, merged_rows
+from pumice.kernels.routines.common import Side, combine_parts, gate_up_slices, merged_rows
+from pumice.kernels.routines.fragment_choice import choose_fragments, part_length
 from pumice.kernels.routines.fragments import (
     TILES_NAME,
     FragmentTile,
@@ -27,9 +28,22 @@ from pumice.kernels.routines.fragments import (
 )
 from pumice.kernels.routines.qdirect import QDirect, decide_qdirect, emit_qdirect
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
-from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
+from pumice.kernels.routines.split_k import PARTS, Split
+from pumice.kernels.routines.tile import (
+    Store,
+    Tile,
+    choose_tile,
+    emit_tiled,
+    fitting,
+    pitch,
+    store_tile,
+    strided_loader,
+    tile_origin,
+)
 
 MAX_PULLED = 4  # vectors that are computed instead of stored
+# Weights along K that a loader's pieces make: a block, or a part of one.
+_STEP = 32
 # 32 of K at a time: a block, or a part of one.
 TILES = (
     Tile(128, 128, 32, 8, 8),
@@ -40,14 +54,18 @@ TILES = (
 )
 
 
+# Tiles of matrix units.
 FRAGMENTS = (
-    FragmentTile(128, 128, 32, 64, 64),
-    FragmentTile(128, 64, 32, 64, 32),
-    FragmentTile(64, 64, 32, 32, 32),
-    FragmentTile(32, 64, 32, 16, 32),
-    FragmentTile(16, 64, 32, 16, 16),
+    (FragmentTile(128, 128, 32, 64, 64), 1.2e12),
+    (FragmentTile(128, 64, 32, 64, 32), 0.9e12),
+    (FragmentTile(64, 64, 32, 32, 32), 0.6e12),
+    (FragmentTile(64, 64, 64, 32, 32), 0.7e12),
+    (FragmentTile(32, 64, 128, 16, 32), 0.4e12),
+    (FragmentTile(32, 64, 64, 16, 32), 0.35e12),
+    (FragmentTile(16, 64, 128, 16, 16), 0.3e12),
+    (FragmentTile(16, 64, 64, 16, 16), 0.2e12),
 )
-Choice = Tile | FragmentTile | QMatvec | QDirect
+Choice = Tile | FragmentTile | Split | QMatvec | QDirect
 
 
 def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes: int = 36, kind: Kind | None = None) -> Choice:
@@ -63,14 +81,17 @@ def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes
     if m <= MAX_VECTORS:
         return decide_matvec(caps, m, n, k, together, unit_bytes)
     if kind is not None:
-        return fragment_tile(caps, kind, m, n, 1, waste=2.0)
+        found = decide_fragments(caps, kind, m, n, k, parts=PARTS)
+        if found is not None:
+            return found
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
-def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, batch: int, *, waste: float) -> FragmentTile:
-    """The tile of matrix units for quantised weights; that of fewest results where all compute much for nothing."""
-    tiles = tuple(replace(t, kind=kind) for t in FRAGMENTS)
-    return choose_tile(caps, tiles, m, n, batch, waste=waste) or fitting(caps, tiles)[-1]
+def decide_fragments(
+    caps: Caps, kind: Kind, m: int, n: int, k: int, *, batch: int = 1, parts: Iterable[int] = ()
+) -> FragmentTile | Split | None:
+    """The tile of matrix units for quantised weights, over one part of K or one of `parts`; None if no tile fits the target."""
+    return choose_fragments(caps, kind, FRAGMENTS, lambda tile: tile.quantised_key, (m, n, k), batch, parts)
 
 
 def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
@@ -117,6 +138,8 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
         return found, m if isinstance(found, QMatvec) else 0
 
     choice, _ = ctx.choose(group.root, chosen, s.m, s.n)
+    if isinstance(choice, Split):
+        return _lower_split(ctx, group, s, choice)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     if isinstance(choice, QDirect):
@@ -140,13 +163,18 @@ class QuantLoader:
         self.dtype = dtype = self.operand.dtype
         self.format = format_of(dtype)
         self._make_room(tile)
-        pieces = self.format.pieces
-        slots = pieces * tile.bn // 4
+        pieces, self.steps = self.format.pieces, tile.bk // _STEP
+        # A K that ends in the middle of a tile.
+        self.ragged = s.k if s.k % tile.bk else None
+        slots = pieces * self.steps * tile.bn // 4
         self.all_busy = slots % tile.threads == 0
-        self.slots: list[tuple[str, str, list[str], list[str]]] = []
+        self.slots: list[tuple[str, str, str, list[str], list[str]]] = []
         for i in range(-(-slots // tile.threads)):
             slot = kb.let(f"lid + {i * tile.threads}u", "slot")
-            piece, across = kb.let(f"{slot} % {pieces}u", "piece"), kb.let(f"{slot} / {pieces}u", "g")
+            piece, step, across = kb.let(f"{slot} % {pieces}u", "piece"), "", f"{slot} / {pieces}u"
+            if self.steps > 1:
+                step, across = kb.let(f"({across}) % {self.steps}u * {_STEP}u", "step"), f"{slot} / {pieces * self.steps}u"
+            across = kb.let(across, "g")
             rows = []
             for c in range(4):
                 row = f"min({first} + {across} * 4u + {c}u, {kb.dim(s.n - 1)})"
@@ -156,7 +184,7 @@ class QuantLoader:
             kb.emit(f"var {raw[0]}: vec4<u32>;")
             for r in raw[1:]:
                 kb.emit(f"var {r}: vec4<f32>;")
-            self.slots.append((piece, across, rows, raw))
+            self.slots.append((piece, step, across, rows, raw))
         self.guard = f"{{}} < {tile.bn // 4}u"
 
     def _make_room(self, tile: Any) -> None:
@@ -164,20 +192,34 @@ class QuantLoader:
 
     def fetch(self, k0: str) -> None:
         kb = self.p.kb
-        block = kb.let(f"({k0} / {self.dtype.block}u) * {self.dtype.block_bytes}u", "block")
-        part = kb.let(f"({k0} / 32u) % {self.dtype.block // 32}u", "part") if self.dtype.block > 32 else "0u"
-        for piece, across, rows, raw in self.slots:
+        block, part = self._block(k0) if self.steps == 1 else ("", "")
+        for piece, step, across, rows, raw in self.slots:
             self._open(across)
+            if step:
+                k = kb.let(f"{k0} + {step}", "k")
+                if self.ragged is not None:
+                    for r, kind in zip(raw, ("u32", "f32", "f32")):
+                        kb.emit(f"{r} = vec4<{kind}>();")
+                    kb.open(f"if ({k} < {self.ragged}u)")
+                block, part = self._block(k)
             at = [kb.let(f"{row} + {block}", "at") for row in rows]
             found = [self.format.piece(kb, self.operand, a, part, piece) for a in at]
             kb.emit(f"{raw[0]} = vec4<u32>({', '.join(codes for codes, _, _ in found)});")
             kb.emit(f"{raw[1]} = vec4<f32>({', '.join(scale for _, scale, _ in found)});")
             if self.format.minimum:
                 kb.emit(f"{raw[2]} = vec4<f32>({', '.join(minimum for _, _, minimum in found)});")
+            if step and self.ragged is not None:
+                kb.close()
             self._close()
 
+    def _block(self, k: str) -> tuple[str, str]:
+        """Where the block of k begins in a row, and which 32 of it they are."""
+        kb, dtype = self.p.kb, self.dtype
+        block = kb.let(f"({k} / {dtype.block}u) * {dtype.block_bytes}u", "block")
+        return block, kb.let(f"({k} / {_STEP}u) % {dtype.block // _STEP}u", "part") if dtype.block > _STEP else "0u"
+
     def put(self) -> None:
-        for piece, across, _, raw in self.slots:
+        for piece, _, across, _, raw in self.slots:
             self._open(across)
             for k, value in self._values(piece, raw):
                 self.p.kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
@@ -213,15 +255,57 @@ class QuantFragments(QuantLoader):
 
     def put(self, base: str = "0u") -> None:
         kb = self.p.kb
-        for piece, across, _, raw in self.slots:
+        for piece, step, across, _, raw in self.slots:
             self._open(across)
             half = kb.let(f"({across} % 2u) * 2u", "half")
             for k, value in self._values(piece, raw):
-                at, four = kb.let(f"{base} + {k} * {self.row_pitch}u + {across} / 2u", "at"), kb.let(value, "w")
+                row = f"({step} + {k})" if step else k
+                at, four = kb.let(f"{base} + {row} * {self.row_pitch}u + {across} / 2u", "at"), kb.let(value, "w")
                 for i, pair in enumerate(("xy", "zw")):
                     word = pack_pair(kb, self.kind, f"{four}.{pair}")
                     kb.emit(f"{self.name}[{at}][{plus(half, f'{i}u')}] = bitcast<f32>({word});")
             self._close()
+
+
+def _lower_split(ctx: LowerContext, group: Group, s: QMatmulProblem, choice: Split) -> list[Lowered]:
+    """The kernel of the parts of K, of which the last may be shorter, and the one that adds them up and has the epilogue."""
+    tile = choice.tile
+    assert s.x is not None and isinstance(tile, FragmentTile)
+    partial = ctx.temp(TensorType(f32, (choice.parts, s.m, s.n)))
+    kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
+    p = Puller(ctx, group, kb)
+    m0, n0, part, blocks = tile_origin(p, tile, s.m, s.n)
+    each = part_length(s.k, choice.parts, tile)
+    first = kb.let(f"{part} * {each}u", "k_first")
+    end = kb.let(f"min({first} + {each}u, {s.k}u)", "k_end")
+
+    def store_part(m: str, n: str, value: str) -> None:
+        kb.emit(kb.write(partial, f32).store(f"({part} * {kb.dim(s.m)} + {m}) * {kb.dim(s.n)} + {n}", value))
+
+    _emit_fragments(p, s, tile, (m0, n0), store_part, (first, end))
+    sums = kb.finish(groups=blocks * choice.parts, label=f"{ctx.label(group)} partial", variant=choice.name)
+
+    def store_sum(q: Puller, i: str, value: str) -> None:
+        n = q.divisor(s.n)
+        store(q, s, q.kb.let(f"{i} / {n}", "m"), q.kb.let(f"{i} % {n}", "n"), [value])
+
+    return [sums, combine_parts(ctx, group, partial, choice.parts, s.m * s.n, store_sum)]
+
+
+def _emit_fragments(
+    p: Puller,
+    s: QMatmulProblem,
+    tile: FragmentTile,
+    origin: tuple[str, str],
+    store_one: Store,
+    part: tuple[str, str] | None = None,
+) -> None:
+    """A workgroup's block of results on matrix units; for `part` see `emit_fragments`."""
+    assert s.x is not None
+    m0, n0 = origin
+    left = StridedFragments(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile)
+    vectors = emit_fragments(p, tile, s.k, left, QuantFragments(p, s, n0, tile), part)
+    store_fragments(p, tile, m0, n0, s.m, s.n, vectors, store_one, None)
 
 
 def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile | FragmentTile) -> Dim:
@@ -232,9 +316,7 @@ def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile | FragmentTile) -> Dim:
         store(p, s, m, n, [value])
 
     if isinstance(tile, FragmentTile):
-        left = StridedFragments(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile)
-        vectors = emit_fragments(p, tile, s.k, left, QuantFragments(p, s, n0, tile))
-        store_fragments(p, tile, m0, n0, s.m, s.n, vectors, store_one, None)
+        _emit_fragments(p, s, tile, (m0, n0), store_one)
         return blocks
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
