@@ -11,6 +11,7 @@ from pumice.backends import tuning
 from pumice.core.caps import Caps
 from pumice.core.tuning import SHIPPED, Tuning
 from pumice.errors import FormatError
+from pumice.kernels.routines import qmatmul
 from pumice.kernels.routines.matmul import FRAGMENTS, MEASURED_TILES, decide
 
 H200, BASELINE = Caps.preset("h200"), Caps.preset("browser-baseline")
@@ -30,6 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_shipped_tiles_are_ones_that_products_can_have() -> None:
     known = {t.key for t in (*MEASURED_TILES, *(tile for tile, _ in FRAGMENTS))}
+    known |= {tile.quantised_key for tile, _ in qmatmul.FRAGMENTS}
     for name, data in SHIPPED.items():
         assert set(data["tiles"]) <= known, name
 

@@ -19,7 +19,7 @@ from pumice.llm.answers import Run
 from pumice.llm.batch_loop import BatchLoop
 from pumice.llm.batches import BatchLimits, Job, Statistics
 from pumice.llm.beams import check_beams
-from pumice.llm.fits import CacheSizes, pool_pages, snapshot_count
+from pumice.llm.fits import CacheSizes, pool_pages, snapshot_count, usual_chunk
 from pumice.llm.handles import Handle
 from pumice.llm.live import EventQueue
 from pumice.llm.logits import SequenceLogits
@@ -73,6 +73,7 @@ class Engine(BatchLoop):
 
     `slots` is how many sequences run at once, `context` how many tokens each may have, `memory` of how many tokens the keys and
     values are kept for all of them together, those for prompts that begin alike included; or how much they take: "2GiB".
+    `chunk` is how many tokens of a prompt are run at once, by default 512, or up to 2,048 where matrix units work on them.
     `queue` is how many sequences may wait for a slot: a call beyond that is refused with `QueueFull`; None takes any number.
     """
 
@@ -83,18 +84,19 @@ class Engine(BatchLoop):
         slots: int = DEFAULT_SLOTS,
         context: int = 2048,
         memory: int | str | None = None,
-        chunk: int = 512,
+        chunk: int | None = None,
         cache_dtype: str = "f32",
         queue: int | None = None,
         greedy: bool = False,
         first_length: Callable[[], int] | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
+        weights: ModelWeights = model if isinstance(model, ModelWeights) else model.engine.weights
+        cfg, caps = weights.cfg, weights.store.device.caps
+        chunk = usual_chunk(cfg, caps, weights.precision) if chunk is None else chunk
         check_sizes(slots=slots, context=context, chunk=chunk)
         check_cache_dtype(cache_dtype)
         check_queue(queue)
-        weights: ModelWeights = model if isinstance(model, ModelWeights) else model.engine.weights
-        cfg, caps = weights.cfg, weights.store.device.caps
         self.context = min(context, cfg.max_positions)
         self.chunk = min(chunk, self.context)
         windows = page_groups(cfg.windows, self.context)

@@ -11,6 +11,7 @@ from typing import Any
 from pumice.core.byte_counts import bytes_of
 from pumice.core.caps import Caps
 from pumice.core.dtypes import dtype as dtype_of
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.llm.memory import PAGE, page_groups, pages_for
 from pumice.llm.pages import pages_in_window
@@ -26,6 +27,9 @@ _BYTES = {"f32": (4, 0), "f16": (2, 0), "q8": (1, 4)}
 _POOL_CONTEXTS = 2
 _BYTES_HINT = 'give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"'
 
+# Tokens of a prompt that are run at once, the most of them, and the bytes that the widest activations of so many may take: those
+# of gate and up, in f32.
+_CHUNK, _LONGEST_CHUNK, _CHUNK_BYTES, _WIDEST = 512, 2048, 1 << 28, 8
 # Snapshots for each slot and once more; they may take so many bytes, or there are as few as for one slot alone.
 _SNAPSHOTS, _SNAPSHOT_BYTES = 8, 1 << 28
 
@@ -83,6 +87,22 @@ class CacheSizes:
     slots: int
     chunk: int = 512
     dtype: str = "f32"
+
+
+def usual_chunk(cfg: ModelArchConfig, caps: Caps, precision: Precision) -> int:
+    """Tokens of a prompt that an engine runs at once: more of them where matrix units would else wait for weights.
+
+    >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,) * 3)
+    >>> caps = Caps.preset("h200").with_(matrix_f16=True)
+    >>> usual_chunk(cfg, caps, "exact"), usual_chunk(cfg, caps, "f16")
+    (512, 2048)
+    """
+    chunk = _CHUNK
+    if (precision == "f16" and caps.matrix_f16) or (precision == "bf16" and caps.matrix_bf16):
+        while chunk < _LONGEST_CHUNK and 2 * chunk * _WIDEST * cfg.intermediate <= _CHUNK_BYTES:
+            chunk *= 2
+    return chunk
 
 
 def snapshot_count(cfg: ModelArchConfig, slots: int) -> int:
