@@ -2,7 +2,8 @@
 
 A fragment that is multiplied becomes the place in workgroup memory that it is read from, which nothing changes before it is
 used, or, where its name says that it is held, the sixteen floats of a thread's row; one of sums becomes eight floats of each of
-the 32 threads. Barriers of a subgroup become those of the workgroup, and what only some subgroups would do, all do. It is slow, and exact enough to be compared with the oracle.
+the 32 threads. Barriers of a subgroup become those of the workgroup, and what only some subgroups would do, all do. It is slow,
+and exact enough to be compared with the oracle.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def emulate(kernel: Kernel) -> Kernel:
         return kernel
     text = kernel.wgsl.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()")
     text = re.sub(r"(let held\w+ = )(coopLoad.*);", r"\1emulated_row(\2, lid % 32u);", text)
-    text = re.sub(r"coopLoadT<coop_mat16x16<f32, C>>\(&fragment_tiles\[(.*)\], (\d+u)\);", r"emulated_load(\1, \2, lid % 32u);", text)
+    sums = r"coopLoadT<coop_mat16x16<f32, C>>\(&fragment_tiles\[(.*)\], (\d+u)\);"
+    text = re.sub(sums, r"emulated_load(\1, \2, lid % 32u);", text)
     text = re.sub(r"coopMultiplyAdd\((held\w+), (\w+), (\w+)\)", r"emulated_multiply_held(\1, \2, \3, lid % 32u)", text)
     text = re.sub(r"for \(var once = subgroupAny\(.*?\); once;", "for (var once = true; once;", text)
     text = text.replace("subgroupBarrier()", "workgroupBarrier()")

@@ -1,4 +1,4 @@
-"""Attention on matrix units where each subgroup has strips of query rows of its own: softmax needs no barrier of the workgroup."""
+"""Attention on matrix units where each subgroup has query rows of its own: softmax needs no barrier of the workgroup."""
 
 from __future__ import annotations
 
