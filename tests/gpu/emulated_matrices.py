@@ -1,7 +1,9 @@
 """Kernels for matrix units as plain WGSL, so that a device without such units can run them.
 
 A fragment that is multiplied becomes the place in workgroup memory that it is read from, which nothing changes before it is
-used; one of sums becomes eight floats of each of the 32 threads. It is slow, and exact enough to be compared with the oracle.
+used, or, where its name says that it is held, the sixteen floats of a thread's row; one of sums becomes eight floats of each of
+the 32 threads. Barriers of a subgroup become those of the workgroup, and what only some subgroups would do, all do. It is slow,
+and exact enough to be compared with the oracle.
 """
 
 from __future__ import annotations
@@ -41,24 +43,54 @@ fn emulated_store(sums: array<f32, 8>, at: u32, pitch: u32, lane: u32) {
 """
 
 
+_HELD = """
+fn emulated_row(f: vec3<u32>, lane: u32) -> array<f32, 16> {
+  var out: array<f32, 16>;
+  for (var k = 0u; k < 16u; k++) { out[k] = emulated_half(f, lane / 2u, k); }
+  return out;
+}
+fn emulated_multiply_held(a: array<f32, 16>, b: vec3<u32>, sums: array<f32, 8>, lane: u32) -> array<f32, 8> {
+  var out = sums;
+  for (var c = 0u; c < 8u; c++) {
+    for (var k = 0u; k < 16u; k++) { out[c] += a[k] * emulated_half(b, k, (lane % 2u) * 8u + c); }
+  }
+  return out;
+}
+fn emulated_load(at: u32, pitch: u32, lane: u32) -> array<f32, 8> {
+  var out: array<f32, 8>;
+  for (var c = 0u; c < 8u; c++) {
+    let column = (lane % 2u) * 8u + c;
+    out[c] = fragment_tiles[at + (lane / 2u) * pitch + column / 4u][column % 4u];
+  }
+  return out;
+}
+"""
+
+
 def emulate(kernel: Kernel) -> Kernel:
     """The kernel without matrices; others as they are."""
     kinds = [f for f in MATRIX_FEATURES if f in kernel.features]
     if not kinds:
         return kernel
     text = kernel.wgsl.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()")
-    text = re.sub(r"coopLoad(T?)<coop_mat16x16<f32, [AB]>>\(&fragment_tiles\[(.*)\], (\d+u)\);", _place, text)
+    text = re.sub(r"(let held\w+ = )(coopLoad.*);", r"\1emulated_row(\2, lid % 32u);", text)
+    sums = r"coopLoadT<coop_mat16x16<f32, C>>\(&fragment_tiles\[(.*)\], (\d+u)\);"
+    text = re.sub(sums, r"emulated_load(\1, \2, lid % 32u);", text)
+    text = re.sub(r"coopMultiplyAdd\((held\w+), (\w+), (\w+)\)", r"emulated_multiply_held(\1, \2, \3, lid % 32u)", text)
+    text = re.sub(r"for \(var once = subgroupAny\(.*?\); once;", "for (var once = true; once;", text)
+    text = text.replace("subgroupBarrier()", "workgroupBarrier()")
+    text = re.sub(r"coopLoad(T?)<coop_mat16x16<f32, [AB]>>\(&fragment_tiles\[(.*)\], (\d+u)\)", _place, text)
     text = re.sub(r"coopMultiplyAdd\((\w+), (\w+), (\w+)\)", r"emulated_multiply(\1, \2, \3, lid % 32u)", text)
     text = re.sub(r"coopStoreT\((\w+), &fragment_tiles\[(.*)\], (\d+u)\);", r"emulated_store(\1, \2, \3, lid % 32u);", text)
     assert "coop" not in text
     head, main = text.split("\n@compute", 1)
-    functions = _FUNCTIONS.replace("UNPACK", _UNPACK[kinds[0]])
+    functions = (_FUNCTIONS + _HELD).replace("UNPACK", _UNPACK[kinds[0]])
     features = tuple(f for f in kernel.features if f not in MATRIX_FEATURES)
     return replace(kernel, wgsl=f"{head}{functions}\n@compute{main}", features=features)
 
 
 def _place(found: re.Match[str]) -> str:
-    return f"vec3<u32>({found[2]}, {found[3]}, {1 if found[1] else 0}u);"
+    return f"vec3<u32>({found[2]}, {found[3]}, {1 if found[1] else 0}u)"
 
 
 def emulate_plan(plan: Plan) -> Plan:

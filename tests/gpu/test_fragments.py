@@ -13,7 +13,8 @@ from gpu.emulated_matrices import emulate_plan
 from pumice.ad.graphs import gradient_graph
 from pumice.core.dtypes import dtype
 from pumice.ir.registry import get_op
-from pumice.kernels.routines import matmul, qmatmul
+from pumice.kernels.routines import attention_fragments, matmul, qmatmul
+from pumice.kernels.routines.attention_strips import AttentionStrips
 from pumice.kernels.routines.fragments import FragmentTile
 from pumice.passes.precision import with_precision
 from pumice.plan.build import build_plan
@@ -299,6 +300,23 @@ def test_attention(case: str, kind: str) -> None:
         n: pm.spec(*a.shape, dtype=a.dtype) for n, a in given.items()
     })  # fmt: skip
     check(with_precision(graph, kind), given, f"fragments {kind}")  # type: ignore[arg-type]
+
+
+# One and two rows a thread, several steps a block, blocks of two pages; a page of large keys makes the sums be rescaled.
+@pytest.mark.parametrize(
+    "strips",
+    [(128, 64, 32, 32), (128, 64, 64, 16), (64, 64, 32, 16), (64, 64, 64, 32, False), (32, 16, 32, 32)],
+    ids=str,
+)
+def test_attention_strips(monkeypatch: pytest.MonkeyPatch, strips: Any) -> None:
+    monkeypatch.setattr(attention_fragments, "STRIPS", (AttentionStrips(*strips),))
+    given: dict[str, Any] = {"q": 3 * random(1, 4, 20, 32), **{n: random(5, 2, 32, 32, kind="f16", seed=ord(n)) for n in "kv"}}
+    given["k"][3] *= 4
+    given |= {"kv_index": np.array([[4, 1, 3]], "i4"), "kv_len": np.array([85], "i4"), "offset": np.array([65], "i4")}
+    graph = pm.trace(lambda **t: pm.attention(t.pop("q"), t.pop("k"), t.pop("v"), causal=True, **t), **{
+        n: pm.spec(*a.shape, dtype=a.dtype) for n, a in given.items()
+    })  # fmt: skip
+    check(with_precision(graph, "f16"), given, AttentionStrips(*strips).name)
 
 
 def test_gradients_keep_the_precision() -> None:

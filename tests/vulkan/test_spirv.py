@@ -114,3 +114,19 @@ def test_an_instruction_without_end_is_refused() -> None:
     good = spirv.finish(naga.translate(INDEXED), own=True)
     with pytest.raises(FormatError):
         spirv.SpirvModule(good[:-12])
+
+
+def test_barriers_of_subgroups_order_workgroup_memory() -> None:
+    text = """
+var<workgroup> tile: array<f32, 64>;
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lid: u32) {
+  tile[lid] = f32(lid);
+  subgroupBarrier();
+  out[lid] = tile[lid ^ 1u];
+}"""
+    module = spirv.SpirvModule(spirv.finish(naga.translate(text), own=True))
+    values = {one[2]: one[3] for one in module.of(43)}
+    found = [[values[word] for word in one[1:]] for one in module.of(224)]
+    assert [3, 3, 0x108] in found  # acquire and release, of workgroup memory

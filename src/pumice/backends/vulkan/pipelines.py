@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pumice.backends.vulkan.device import Vulkan
 
 # Raise it when the passes of `spirv` change: what was kept before is then translated again.
-_PASSES = 2
+_PASSES = 3
 _FOLDER = "vulkan"
 # Translated kernels that stay in the user's cache; a model has a few dozen, of some kilobytes each.
 _KEPT_FILES = 4096

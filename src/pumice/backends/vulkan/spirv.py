@@ -31,6 +31,8 @@ _TYPE_MATRIX, _MATRIX_A, _MATRIX_B = 4456, 0, 1
 _BFLOAT16, _BFLOAT16_TYPE, _BFLOAT16_MATRIX = 0, 5116, 5118
 _UNIFORM, _WORKGROUP, _PRIVATE, _FUNCTION_CLASS, _STORAGE_BUFFER = 2, 4, 6, 7, 12
 _ARRAY_STRIDE = 6
+# Barriers: that of a subgroup, and which memory it orders.
+_CONTROL_BARRIER, _SUBGROUP_SCOPE, _ACQUIRE_RELEASE, _WORKGROUP_MEMORY = 224, 3, 0x8, 0x100
 _UMIN = 38
 
 
@@ -43,6 +45,7 @@ def finish(code: bytes, *, own: bool, bf16: bool = False) -> bytes:
     drop_strides(module)
     narrow_matrices(module, bf16=bf16)
     declare_f16(module)
+    order_subgroups(module)
     if own:
         unbound_loops(module)
         leave_workgroup_memory(module)
@@ -134,6 +137,14 @@ def declare_f16(module: SpirvModule) -> None:
     found = any(one[2:] == [16] for one in module.of(_TYPE_FLOAT))
     if found and not any(one[1] == _FLOAT16 for one in module.of(_CAPABILITY)):
         module.code.insert(0, [_CAPABILITY, _FLOAT16])
+
+
+def order_subgroups(module: SpirvModule) -> None:
+    """Barriers of a subgroup order what its threads wrote to workgroup memory: naga's name memory that Vulkan does not have."""
+    values = {one[2]: one[3] for one in module.of(_CONSTANT)}
+    for one in list(module.of(_CONTROL_BARRIER)):
+        if values[one[1]] == _SUBGROUP_SCOPE:
+            one[3] = module.constant(_ACQUIRE_RELEASE | _WORKGROUP_MEMORY)
 
 
 def drop_strides(module: SpirvModule) -> None:

@@ -18,6 +18,7 @@ from pumice.kernels.routines.attention_fragments import AttentionFragments, Frag
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.attention_rows import AttentionRows, RowKernel, decide_rows
+from pumice.kernels.routines.attention_strips import AttentionStrips, StripKernel
 from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
 from pumice.kernels.routines.fragments import Kind, matrix_kind
 
@@ -78,7 +79,7 @@ def decide(
     stored: bool = True,
     width: int = 0,
     kind: Kind | None = None,
-) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
+) -> Flash | AttentionBlocks | AttentionRows | AttentionStrips | ThreadGroups:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
     `stored`: the queries are in memory, not computed as they are read; `width` is what `load_width` gives. With a `kind` of
@@ -351,7 +352,9 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     width = load_width(ctx, group, node)
     kind = matrix_kind(ctx.caps, f32, f32, node.attr["precision"])
 
-    def chosen(rows: int, keys: int, entries: int, work: int) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
+    def chosen(
+        rows: int, keys: int, entries: int, work: int
+    ) -> Flash | AttentionBlocks | AttentionRows | AttentionStrips | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])
         found = shared_size(entries, rows, work)
         return decide(ctx.caps, rows, keys, *depths, found, stored=stored, width=width, kind=kind)
@@ -361,6 +364,8 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     choice = ctx.choose(group.root, chosen, rows, k[sequence] * pages, entries, entries * rows)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
+    if isinstance(choice, AttentionStrips):
+        return [kb.finish(groups=StripKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     if isinstance(choice, AttentionFragments):
         return [kb.finish(groups=FragmentBlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     if isinstance(choice, AttentionBlocks):

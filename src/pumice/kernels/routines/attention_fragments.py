@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pumice.core.caps import Caps
 from pumice.ir.graph import Node
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel
 from pumice.kernels.routines.attention_parts import static_size
+from pumice.kernels.routines.attention_strips import AttentionStrips
 from pumice.kernels.routines.fragments import EACH, LANES, SIZE, TILES_NAME, Kind, load_fragment, pack_pair
 
 
@@ -47,26 +48,39 @@ class AttentionFragments(AttentionBlocks):
         """Bytes of workgroup memory."""
         return 16 * (self.places(depth, depth_v)[-1] + self.rows * self.maxima_pitch) + 4 * self.rows
 
+    def fits(self, caps: Caps, depth: int, depth_v: int) -> bool:
+        """Whether the device has room for it, and both products divide among its threads."""
+        room = self.threads <= caps.max_invocations and self.memory(depth, depth_v) <= caps.workgroup_memory
+        return room and self.divides(depth_v)
 
-BLOCKS = (AttentionFragments(256, 64, 32, "qv"), AttentionFragments(128, 32, 32, "qv"))
+
+# Best first; the first that fits wins.
+STRIPS: tuple[AttentionStrips | AttentionFragments, ...] = (
+    AttentionStrips(128, 64, 32, 32),
+    AttentionStrips(256, 128, 32, 32),
+    AttentionStrips(256, 128, 32, 16),
+    AttentionStrips(256, 128, 64, 32),
+    AttentionStrips(128, 128, 32, 16),
+    AttentionStrips(128, 64, 64, 16),
+    AttentionStrips(512, 256, 32, 32),
+    AttentionFragments(256, 64, 32, "qv"),
+    AttentionFragments(128, 32, 32, "qv"),
+)
 
 
-def decide_fragments(caps: Caps, kind: Kind, depth: int, depth_v: int) -> AttentionFragments | None:
-    """The first block that fits; None where the depths are no whole fragments, or too large.
+def decide_fragments(caps: Caps, kind: Kind, depth: int, depth_v: int) -> AttentionStrips | AttentionFragments | None:
+    """The first of STRIPS that fits; None where the depths are no whole fragments, or too large.
 
     >>> caps = Caps.preset("h200")
     >>> decide_fragments(caps, "f16", 64, 64).name, decide_fragments(caps, "bf16", 128, 128).name
-    ('fragments f16 64x32 256', 'fragments bf16 32x32 128')
+    ('fragments f16 64x32x32 128 ahead', 'fragments bf16 64x32x32 128 ahead')
     >>> decide_fragments(caps, "f16", 40, 40) is None
     True
     """
     if depth % SIZE or depth_v % SIZE:
         return None
-    for b in BLOCKS:
-        fits = b.threads <= caps.max_invocations and b.memory(depth, depth_v) <= caps.workgroup_memory
-        if fits and b.divides(depth_v):
-            return AttentionFragments(b.threads, b.rows, b.keys, b.held, kind=kind)
-    return None
+    found = next((s for s in STRIPS if s.fits(caps, depth, depth_v)), None)
+    return None if found is None else replace(found, kind=kind)
 
 
 class FragmentBlockKernel(BlockKernel):

@@ -74,6 +74,8 @@ class AttentionOperands(HeadsOfKeys):
 
     # Whether keys are read chunk by chunk, from `c0` on.
     by_chunks = True
+    # Whether the last rows, which see most keys where attention is causal, are taken first: the least is left for the end.
+    latest_first = False
 
     def __init__(self, p: Puller, node: Node, blocking: Blocking) -> None:
         self.p, self.kb, self.node, self.blocking = p, p.kb, node, blocking
@@ -128,7 +130,8 @@ class AttentionOperands(HeadsOfKeys):
         kb, p, c = self.kb, self.p, self.blocking
         blocks = p.divisor(self.blocks)
         kb.emit(f"let block_id = wg / {c.parts}u;" if c.parts > 1 else "let block_id = wg;")
-        kb.emit(f"let row0 = (block_id % {blocks}) * {c.rows}u;")
+        block = f"({kb.dim(self.blocks - 1)} - block_id % {blocks})" if self.latest_first else f"(block_id % {blocks})"
+        kb.emit(f"let row0 = {block} * {c.rows}u;")
         kb.emit(f"let kv_head = (block_id / {blocks}) % {kb.dim(self.kv_heads)};")
         kb.emit(f"let batch = block_id / {p.divisor(self.blocks * self.kv_heads)};")
         kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
