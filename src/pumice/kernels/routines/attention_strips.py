@@ -141,11 +141,11 @@ class StripKernel(AttentionOperands):
         factor = self.scaling if self.exp == "exp" else f"({self.scaling} * {_LOG2_E})"
         kb.open(f"for (var e = lid; e < {c.rows * eighths}u; e += {c.threads}u)")
         head, query = self.head_and_query(kb.let(f"min(row0 + e / {eighths}u, last_row)", "row"))
-        halves = []
+        fours = []
         for i in range(2):
             d = kb.let(f"e % {eighths}u * {EACH}u + {4 * i}u", "d")
-            halves.append(kb.let(f"{self.query_four(head, query, d)} * {factor}", "four"))
-        kb.emit(f"{TILES_NAME}[e / {eighths}u * {self.pitch}u + e % {eighths}u] = {self._packed(halves)};")
+            fours.append(kb.let(f"{self.query_four(head, query, d)} * {factor}", "four"))
+        kb.emit(f"{TILES_NAME}[e / {eighths}u * {self.pitch}u + e % {eighths}u] = {self._packed(fours)};")
         kb.close()
         kb.emit("workgroupBarrier();")
         kb.emit(f"let strip = lid / {LANES}u * {c.strip}u;")
@@ -157,9 +157,9 @@ class StripKernel(AttentionOperands):
             for i in self.strips
         ]
 
-    def _packed(self, halves: list[str]) -> str:
+    def _packed(self, fours: list[str]) -> str:
         """WGSL for eight floats, given as two vec4s, rounded to a vec4 of words."""
-        words = [pack_pair(self.kb, self.choice.kind, f"{four}.{pair}") for four in halves for pair in ("xy", "zw")]
+        words = [pack_pair(self.kb, self.choice.kind, f"{four}.{pair}") for four in fours for pair in ("xy", "zw")]
         return f"bitcast<vec4<f32>>(vec4<u32>({', '.join(words)}))"
 
     def _load(self, role: str, at: str, pitch: int, name: str = "f", *, by_rows: bool) -> str:
