@@ -30,8 +30,8 @@ GROUPS, K, REPEATS = (1, 2, 4), 512, 9
 WARM_SECONDS = 0.2
 # On matrix units the same takes a longer K to be as good a measure.
 MATRIX_K = 2048
-# Tiles of so few rows are for weights that are read once: those of several matmuls, together larger than any cache.
-_FEW_ROWS, _COLD_BYTES = 32, 1 << 28
+# Weights are then those of several matmuls, together larger than any cache: of few rows, time is what it takes to read them.
+_COLD_BYTES = 1 << 28
 # The quantised weights that stand for all.
 _QUANTISED = "q4_k"
 # Cores are counted with long matmuls: one more workgroup than cores must be seen to take longer.
@@ -47,13 +47,8 @@ class Work:
     dtype: str
 
     @property
-    def is_cold(self) -> bool:
-        """Whether weights must come from memory, not from a cache."""
-        return isinstance(self.tile, FragmentTile) and self.tile.bm <= _FEW_ROWS
-
-    @property
     def turned(self) -> bool:
-        """Whether the right operand is transposed, as weights are that matrix units multiply."""
+        """Whether the right operand is transposed and read from memory, as weights are that matrix units multiply."""
         return isinstance(self.tile, FragmentTile)
 
     @property
@@ -124,14 +119,14 @@ def _seconds(device: Device, work: Work, groups: int, k: int) -> float:
     from pumice.run.executable import Executable
     from pumice.run.store import Store
 
-    tile, cold = work.tile, work.is_cold
-    down, across = (1, groups) if cold else grid(groups)
+    tile = work.tile
+    down, across = (1, groups) if work.turned else grid(groups)
     kind = get_dtype(work.dtype)
     shape = (across * tile.bn, k) if work.turned else (k, across * tile.bn)
     weight = np.ones(shape, np.float32 if kind.is_quant else kind.np)
     if kind.is_quant:
         weight = np.tile(quantize_rows(kind, weight[:1]), (shape[0], 1))
-    count = -(-_COLD_BYTES // weight.nbytes) if cold else 1
+    count = -(-_COLD_BYTES // weight.nbytes) if work.turned else 1
     types: dict[str, Any] = {f"w{i}": pm.spec(*shape, dtype=kind) for i in range(count)}
     x = np.ones((down * tile.bm, k), np.float32 if kind.is_quant else kind.np)
 

@@ -9,7 +9,8 @@ An adapter has the entry that lists its own name, ignoring case. `cores` is how 
 by its name without the word "tiled", the table has the rate in GFLOP/s of one core that has 1, 2, 4… workgroups of it to do,
 the numbers listed in `groups`: the rate of a matmul of so many times `cores` whole tiles (f32, K = 512), divided by `cores`.
 Which tile a matmul gets follows from those numbers, see `Tuning.seconds`; a tile that the table lacks is never chosen there.
-Tiles of matrix units are in it too, as "fragments 128x128x32 64x64", measured with f16 operands and K = 2048 (through Vulkan).
+Tiles of matrix units are in it too, as "fragments 128x128x32 64x64", measured with f16 operands and K = 2048 (through Vulkan),
+and as "quantised fragments …" with q4_k weights; the weights of these come from memory, not from a cache.
 Adapters without an entry get tiles by a rule of thumb (`choose_tile` in kernels/routines/tile.py).
 """
 
@@ -40,15 +41,26 @@ SHIPPED: Mapping[str, Any] = {
             "32x64x32 4x4 by 2": [153.5, 181.8, 190.9, 196.5, 201.0, 204.6],
             "32x16x32 4x4 by 4": [60.5, 101.2, 113.5, 100.2, 125.4, 130.4],
             # Measured at 1, 2 and 4 workgroups a core; the others follow from those.
-            "fragments 128x128x32 64x64": [1174, 1488, 1517, 1532, 1532, 1532],
-            "fragments 128x64x32 64x32": [919.2, 1160, 1196, 1215, 1215, 1215],
-            "fragments 64x128x32 32x64": [917.6, 1190, 1212, 1223, 1223, 1223],
-            "fragments 64x64x64 32x32": [824.8, 1143, 1172, 1187, 1187, 1187],
-            "fragments 64x64x32 32x32": [545.7, 881.4, 938.6, 970.1, 970.1, 970.1],
-            "fragments 32x128x32 32x32": [500.4, 780.4, 639.1, 586, 586, 586],
-            "fragments 32x64x64 16x32": [519.4, 771.4, 743.6, 730.4, 730.4, 730.4],
-            "fragments 16x128x64 16x32": [454.6, 623.6, 659.3, 678.8, 678.8, 678.8],
-            "fragments 16x64x64 16x16": [271.5, 476.9, 538.2, 575.1, 575.1, 575.1],
+            "fragments 128x128x32 64x64": [1178, 1488, 1504, 1519, 1519, 1519],
+            "fragments 128x64x32 64x32": [921.6, 1159, 1204, 1250, 1250, 1250],
+            "fragments 64x128x32 32x64": [488.4, 777.9, 797.8, 817.6, 817.6, 817.6],
+            "fragments 64x64x64 32x32": [515.1, 912, 918.8, 925.6, 925.6, 925.6],
+            "fragments 64x64x32 32x32": [295.1, 539.2, 679.9, 820.6, 820.6, 820.6],
+            "fragments 32x128x64 32x32": [448.2, 693.2, 709.9, 726.5, 726.5, 726.5],
+            "fragments 32x64x64 16x32": [286.6, 507.9, 512.1, 516.3, 516.3, 516.3],
+            "fragments 16x128x64 16x32": [242.9, 367, 378.1, 389.1, 389.1, 389.1],
+            "fragments 16x64x64 16x16": [147.1, 261.2, 327.6, 394.1, 394.1, 394.1],
+            "quantised fragments 128x128x32 64x64": [608.8, 884, 890.5, 896.9, 896.9, 896.9],
+            "quantised fragments 128x128x32 32x64": [708.6, 716.8, 700, 683.1, 683.1, 683.1],
+            "quantised fragments 128x64x32 64x32": [540.3, 746.4, 746.3, 746.2, 746.2, 746.2],
+            "quantised fragments 64x128x32 32x32": [404.3, 548.2, 554, 559.7, 559.7, 559.7],
+            "quantised fragments 64x64x64 16x32": [363.8, 492.1, 496.6, 501.1, 501.1, 501.1],
+            "quantised fragments 64x64x32 32x32": [288.3, 432.9, 472.6, 512.4, 512.4, 512.4],
+            "quantised fragments 32x128x64 32x32": [220.5, 315.2, 320, 324.8, 324.8, 324.8],
+            "quantised fragments 32x64x64 16x32": [178.9, 263.9, 272.9, 281.8, 281.8, 281.8],
+            "quantised fragments 32x32x128 16x16": [159.8, 250.3, 255.2, 260, 260, 260],
+            "quantised fragments 16x64x128 16x16": [109.5, 151.7, 154.9, 158.1, 158.1, 158.1],
+            "quantised fragments 16x64x64 16x16": [91.29, 138.5, 155.3, 172.2, 172.2, 172.2],
         },
     },
 }

@@ -93,7 +93,7 @@ def decide(
     if caps.avoids_barriers:
         return decide_rows(caps, rows)
     if rows > _FEW_ROWS and kind is not None:
-        fragments = decide_fragments(caps, kind, depth, depth_v)
+        fragments = decide_fragments(caps, kind, rows, depth, depth_v, heads)
         if fragments is not None:
             return fragments
     threads = caps.workgroup(256)

@@ -65,15 +65,15 @@ MEASURED_TILES = (
 )
 # Tiles of matrix units.
 FRAGMENTS = (
-    (FragmentTile(128, 128, 32, 64, 64), 1.8e12),
+    (FragmentTile(128, 128, 32, 64, 64), 1.5e12),
     (FragmentTile(128, 64, 32, 64, 32), 1.2e12),
-    (FragmentTile(64, 128, 32, 32, 64), 1.2e12),
-    (FragmentTile(64, 64, 64, 32, 32), 1.0e12),
-    (FragmentTile(64, 64, 32, 32, 32), 0.9e12),
-    (FragmentTile(32, 128, 32, 32, 32), 0.6e12),
+    (FragmentTile(64, 128, 32, 32, 64), 0.8e12),
+    (FragmentTile(64, 64, 64, 32, 32), 0.9e12),
+    (FragmentTile(64, 64, 32, 32, 32), 0.7e12),
+    (FragmentTile(32, 128, 64, 32, 32), 0.7e12),
     (FragmentTile(32, 64, 64, 16, 32), 0.5e12),
-    (FragmentTile(16, 128, 64, 16, 32), 0.5e12),
-    (FragmentTile(16, 64, 64, 16, 16), 0.4e12),
+    (FragmentTile(16, 128, 64, 16, 32), 0.37e12),
+    (FragmentTile(16, 64, 64, 16, 16), 0.35e12),
 )
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
@@ -212,12 +212,12 @@ def decide(
         return decide_direct(caps, n if swaps_sides(m, n, a_along=a_along, b_along=b_along) else m)
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
         return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed, slices=slices)
-    lanes = decide_lanes(caps, vectors, k) if along else None
-    if lanes is not None:
-        return lanes
     fragments = None if kind is None else fragment_tile(caps, kind, m, n, k, batch, most)
     if fragments is not None:
         return fragments
+    lanes = decide_lanes(caps, vectors, k) if along else None
+    if lanes is not None:
+        return lanes
     if k < _SHORTEST_K:
         return Naive(map_workgroup(caps))
     return (
@@ -239,7 +239,7 @@ def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, k: int, batch: int, mo
     >>> fragment_tile(caps, "f16", 4096, 4096, 4096, 1, 16).name, fragment_tile(caps, "f16", 4, 4096, 4096, 1, 16)
     ('fragments f16 128x128x32 64x64', None)
     """
-    if min(m, n) <= SIZE // 2 or k < SIZE:
+    if min(m, n) <= MAX_VECTORS or k < SIZE:
         return None
     parts = [count for count in PARTS if count <= most]
     return choose_fragments(caps, kind, FRAGMENTS, lambda tile: tile.key, (m, n, k), batch, parts)

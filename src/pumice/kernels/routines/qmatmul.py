@@ -56,14 +56,17 @@ TILES = (
 
 # Tiles of matrix units.
 FRAGMENTS = (
-    (FragmentTile(128, 128, 32, 64, 64), 1.2e12),
-    (FragmentTile(128, 64, 32, 64, 32), 0.9e12),
-    (FragmentTile(64, 64, 32, 32, 32), 0.6e12),
-    (FragmentTile(64, 64, 64, 32, 32), 0.7e12),
-    (FragmentTile(32, 64, 128, 16, 32), 0.4e12),
-    (FragmentTile(32, 64, 64, 16, 32), 0.35e12),
-    (FragmentTile(16, 64, 128, 16, 16), 0.3e12),
-    (FragmentTile(16, 64, 64, 16, 16), 0.2e12),
+    (FragmentTile(128, 128, 32, 64, 64), 0.88e12),
+    (FragmentTile(128, 128, 32, 32, 64), 0.71e12),
+    (FragmentTile(128, 64, 32, 64, 32), 0.74e12),
+    (FragmentTile(64, 128, 32, 32, 32), 0.54e12),
+    (FragmentTile(64, 64, 64, 16, 32), 0.49e12),
+    (FragmentTile(64, 64, 32, 32, 32), 0.43e12),
+    (FragmentTile(32, 128, 64, 32, 32), 0.31e12),
+    (FragmentTile(32, 64, 64, 16, 32), 0.26e12),
+    (FragmentTile(32, 32, 128, 16, 16), 0.25e12),
+    (FragmentTile(16, 64, 128, 16, 16), 0.15e12),
+    (FragmentTile(16, 64, 64, 16, 16), 0.14e12),
 )
 Choice = Tile | FragmentTile | Split | QMatvec | QDirect
 
