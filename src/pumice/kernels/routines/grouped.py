@@ -23,6 +23,7 @@ from pumice.kernels.routines import matmul
 from pumice.kernels.routines.blocks import emit_block
 from pumice.kernels.routines.common import Side, divides, store_four, stores_fours
 from pumice.kernels.routines.fragments import (
+    SIZE,
     FragmentTile,
     Kind,
     StridedFragments,
@@ -59,7 +60,10 @@ def decide(caps: Caps, rows: int, groups: int, n: int) -> Tile:
 
 def decide_fragments(caps: Caps, kind: Kind, k: int, rows: int, groups: int, n: int) -> Tile | FragmentTile:
     """As `decide`, on matrix units where groups have enough rows for them."""
-    found = matmul.fragment_tile(caps, kind, max(1, rows // max(1, groups)), n, k, max(1, groups), 1)
+    typical = rows // max(1, groups)
+    if typical <= SIZE // 2:
+        return decide(caps, rows, groups, n)
+    found = matmul.fragment_tile(caps, kind, typical, n, k, max(1, groups), 1)
     return found if isinstance(found, FragmentTile) else decide(caps, rows, groups, n)
 
 
