@@ -109,7 +109,8 @@ def test_barriers_are_between_dispatches_alone_until_something_is_copied() -> No
     recorded._order([(4, 0, 4)], [(6, 0, 4)], steps=True)
     recorded._order([(6, 0, 4)], [(7, 0, 4)], steps=True)
     assert recorder.stages == [narrow, wide, wide, narrow]
-    gpu.call.FreeCommandBuffers(gpu.device, gpu.pool, 1, recorded.handles)
+    recorded._call = gpu.call
+    recorded.free()
 
 
 def test_plans_with_matrices_have_a_digest_but_are_not_loaded() -> None:

@@ -138,6 +138,7 @@ def attention(
     softcap: float | None = None,
     sinks: TensorLike | None = None,
     layout: str = "bhsd",
+    own_rows: bool = False,
 ) -> Tensor:
     """softmax(scale · q kᵀ) v for each head, with fewer key heads than query heads if they divide them.
 
@@ -150,6 +151,8 @@ def attention(
     `softcap` c bounds scores to c · tanh(score / c). A query that sees no key gives zeros. k and v may have another float
     dtype than q, as a half-precision cache has, or be i8 with `k_scale` and `v_scale`: f32 factors, one for each vector.
     `sinks` are scores, one for each head, of a key without a value, which takes its share of the softmax.
+    `own_rows` promises that of the rows that `scatter_set` puts into k and v in the same run, one for each batch entry, each
+    entry sees its own alone: a GPU may then do both in one kernel.
 
     >>> import pumice as pm
     >>> q, kv = pm.spec("B", 8, "T", 64), pm.spec("B", 2, "T", 64)
@@ -181,6 +184,7 @@ def attention(
         window=window,
         scale=None if scale is None else float(scale),
         softcap=None if softcap is None else float(softcap),
+        own_rows=bool(own_rows),
     )
 
 

@@ -160,10 +160,25 @@ class Operand:
 
     def store_word(self, word_index: str, lanes: Sequence[str]) -> str:
         """WGSL statement that stores `per_word` lane values (compute type) as word `word_index`."""
-        pack = _PACK[self.dtype.name]
-        width = 32 // self.dtype.per_word
-        parts = [f"({pack.format(v=v)} << {k * width}u)" if k else pack.format(v=v) for k, v in enumerate(lanes)]
-        return f"{self.name}[{word_index}] = {' | '.join(parts)};"
+        return f"{self.name}[{word_index}] = {pack_word(self.dtype, lanes)};"
+
+
+def pack_word(dtype: DType, lanes: Sequence[str]) -> str:
+    """WGSL for the word that holds values (compute type) of a dtype of which several share one."""
+    pack = _PACK[dtype.name]
+    width = 32 // dtype.per_word
+    parts = [f"({pack.format(v=v)} << {k * width}u)" if k else pack.format(v=v) for k, v in enumerate(lanes)]
+    return " | ".join(parts)
+
+
+def unpack_word(dtype: DType, word: str, lane: int) -> str:
+    """WGSL for one of the values (compute type) in such a word, itself a name.
+
+    >>> from pumice.core.dtypes import i8
+    >>> unpack_word(i8, "x", 3)
+    '(bitcast<i32>(x << (24u - 3u * 8u)) >> 24u)'
+    """
+    return re.sub(r"\b[ws]\b", lambda m: word if m[0] == "w" else f"{lane}u", _UNPACK[dtype.name])
 
 
 class KernelBuilder:
@@ -244,14 +259,14 @@ class KernelBuilder:
             found = self._operands[value, "write"] = Operand(self, value, dtype, (0,), "write", wide=wide)
         return found
 
-    def update(self, value: int, dtype: DType) -> Operand:
-        """A binding that is read and written in place."""
-        return self._operand(value, dtype, (0,), "update")
+    def update(self, value: int, dtype: DType, *, wide: bool = False) -> Operand:
+        """A binding that is read and written in place; `wide` if it is written by whole vec4s of words."""
+        return self._operand(value, dtype, (0,), "update", wide=wide)
 
-    def _operand(self, value: int, dtype: DType, part_elements: Sequence[int], access: Access) -> Operand:
+    def _operand(self, value: int, dtype: DType, part_elements: Sequence[int], access: Access, *, wide: bool = False) -> Operand:
         found = self._operands.get((value, access))
         if found is None:
-            found = self._operands[value, access] = Operand(self, value, dtype, part_elements, access)
+            found = self._operands[value, access] = Operand(self, value, dtype, part_elements, access, wide=wide)
         return found
 
     def _bind(self, value: int, part: int, access: Access, element: str) -> str:

@@ -27,7 +27,8 @@ class Group:
     `inplace` names the leaf whose memory the root takes over. `results` are further results of the anchor that are stored beside
     the root, which then is a result too: such a group has no epilogue. `store` names, for each value that is written, what takes
     its elements instead: a temporary of one element a word where the value's own dtype packs several, which the threads of an
-    anchor could not write without racing. Where it is empty, the values themselves do.
+    anchor could not write without racing. Where it is empty, the values themselves do. `appended` are values among the nodes
+    that the kernel stores besides, each by changing some rows of the state in `states` that it takes the memory of.
     """
 
     root: int
@@ -37,6 +38,14 @@ class Group:
     inplace: int | None = None
     store: tuple[int, ...] = ()
     results: tuple[int, ...] = ()
+    appended: tuple[int, ...] = ()
+    states: tuple[int, ...] = ()
+
+    @property
+    def taken_over(self) -> dict[int, int]:
+        """The values that are stored in the memory of a state, which is overwritten, by value."""
+        found = dict(zip(self.appended, self.states, strict=True))
+        return found if self.inplace is None else {**found, self.root: self.inplace}
 
     @property
     def written(self) -> tuple[int, ...]:

@@ -99,6 +99,9 @@ class PagedMemory:
     sequences, `new_tokens` [B] how many of their tokens are no padding, None where all are.
     """
 
+    # Whether no batch row sees the new tokens of another one: pages are shared where they are full, or copied before.
+    own_rows = True
+
     def __init__(
         self,
         layout: CacheLayout,
@@ -157,6 +160,8 @@ class PagedMemory:
         length = layout.page * (1 if table is None else table.shape[1])
         bias = None if slopes is None else distance_bias(slopes, length)
         options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "bias": bias, "sinks": sinks, **places}
+        if self.own_rows and q.shape[1] == 1:
+            options["own_rows"] = True
         return pm.attention(q, keys, values, layout="bshd", causal=True, **options)
 
     def _append(self, name: str, group: int, new: Tensor, dtype: str) -> Tensor:
@@ -189,6 +194,8 @@ class RaggedMemory(PagedMemory):
     `tables` [T, P] and `start` [T] are by token. Keys and values of all are appended before any is read, and the position of a
     token hides what comes after it.
     """
+
+    own_rows = False
 
     def attend_again(self, layer: int, q: Tensor, **options: Any) -> Tensor:
         one, width, *head = q.shape

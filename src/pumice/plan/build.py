@@ -147,7 +147,7 @@ class _Lowering:
         """The steps for the sizes within bounds."""
         ctx = LowerContext(self.graph, self.caps, self.maxima, bounds, self.pack_calls)
         groups, work = self._partition(ctx)
-        aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
+        aliases = {value: state for g in groups for value, state in g.taken_over.items()}
         if not self.caps.dispatches:
             return StepSchedule(ctx, tuple(_host_step(ctx, g) for g in groups), aliases)
         steps = []

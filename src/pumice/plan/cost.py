@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.core.dims import evaluate
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row
-from pumice.ir.traits import Sizes
+from pumice.ir.traits import InPlace, Sizes
 from pumice.plan.plan import Plan, Regime, Step
 
 Env = Mapping[str, int]
@@ -98,9 +98,16 @@ def _step_cost(graph: Graph, regime: Regime, step: Step, env: Env, *, arithmetic
         if b.access == "write" and b.part == 0:
             written += _bytes(regime, b.value, None, env)
         elif b.access == "update":
-            touched = _touched(graph, regime, step, b.value, env)
+            changed = _changes_rows(graph, step, b.value)
+            if changed is None:
+                read, written = (n + _bytes(regime, b.value, None, env) for n in (read, written))
+                continue
+            node, how = changed
+            touched = _bytes(regime, b.value, evaluate(graph.nodes[node.operands[how.updates]].type.numel, env), env)
             written += touched
-            read += touched if _reads_what_it_updates(graph, step) else 0
+            read += touched if how.reads else 0
+            if node.id != step.root:  # what else the step reads of the value
+                read += _bytes(regime, b.value, demand.get(node.id), env)
     return Cost(read, written, _sum_flops(graph, step, env) if arithmetic else None)
 
 
@@ -125,6 +132,9 @@ def _demand(graph: Graph, regime: Regime, step: Step, env: Env) -> dict[int, int
     # A step that updates several states in place has a result for each.
     updated = {regime.values[b.value].parts for b in step.bindings if b.access == "update"}
     results = {step.root, *(i for i in step.nodes if i in regime.values and regime.values[i].parts in updated)}
+    # What changes some rows of a state needs none of it; of the whole, the step needs what it reads besides.
+    changed = (_changes_rows(graph, step, b.value) for b in step.bindings if b.access == "update")
+    results -= {found[0].id for found in changed if found is not None and found[0].id != step.root}
     need = {i: evaluate(graph.nodes[i].type.numel, env) for i in results}
     for i in sorted(inside, reverse=True):
         node = graph.nodes[i]
@@ -155,14 +165,11 @@ def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
     return type.dtype.nbytes(whole) * (whole if elements is None else min(elements, whole)) // whole if whole else 0
 
 
-def _touched(graph: Graph, regime: Regime, step: Step, value: int, env: Env) -> int:
-    """Bytes that an update in place writes: the updates of a scatter, else the whole value."""
-    root = graph.nodes[step.root]
-    in_place = root.spec.traits.in_place
-    updates = None if in_place is None else evaluate(graph.nodes[root.operands[in_place.updates]].type.numel, env)
-    return _bytes(regime, value, updates, env)
-
-
-def _reads_what_it_updates(graph: Graph, step: Step) -> bool:
-    in_place = graph.nodes[step.root].spec.traits.in_place
-    return in_place is None or in_place.reads
+def _changes_rows(graph: Graph, step: Step, state: int) -> tuple[Node, InPlace] | None:
+    """The node of a step that changes some rows of a state in place, and how; None where the whole state is made anew."""
+    for i in step.nodes:
+        node = graph.nodes[i]
+        in_place = node.spec.traits.in_place
+        if in_place is not None and node.operands[in_place.operand] == state:
+            return node, in_place
+    return None

@@ -16,6 +16,7 @@ from pumice.kernels.packs import stored_for_pack
 from pumice.kernels.routines import pulled_operands
 from pumice.kernels.routines.scatter_kernel import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
+from pumice.plan.append import merge_appends
 from pumice.plan.gate_up import find_gate_up
 
 _MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
@@ -56,7 +57,10 @@ def partition(ctx: LowerContext, *, fuse: bool = True, known: Known | None = Non
         known.fitting.update(groups)
         known.fitting.difference_update(crowded)
         if not crowded:
-            return _mark_inplace(ctx, groups)
+            groups = _mark_inplace(ctx, groups)
+            if not (fuse and caps.generates_kernels):
+                return groups
+            return merge_appends(ctx, groups, lambda g: not _too_big(ctx, g, limit))
         for g in crowded:
             forced.add(_cut(ctx, g, limit))
     raise PlanError("fusion did not settle")

@@ -27,7 +27,7 @@ def gather_updates(ctx: LowerContext, groups: Sequence[Group]) -> Iterator[Group
         if _is_update(ctx, g) or _feeds_only_updates(ctx, g, readers.get(g.root, ())):
             waiting.append(g)
             continue
-        if any(u.root in g.leaves or (g.inplace is not None and g.inplace in u.leaves) for u in waiting):
+        if any(u.root in g.leaves or not set(g.taken_over.values()).isdisjoint(u.leaves) for u in waiting):
             yield from _kernels(ctx, waiting, readers)
             waiting = []
         yield g

@@ -24,7 +24,7 @@ def attention(c: Backward) -> Gradients:
     if not wanted <= {"q", "k", "v"} or given.keys() & {"kv_index", "k_scale", "v_scale", "sinks"}:
         return _composed(c.attrs, given, c.dy, wanted)
     extras = (given.get(name) for name in ("mask", "bias", "offset", "kv_len"))
-    attrs = {name: value for name, value in c.attrs.items() if name != "precision"}
+    attrs = {name: value for name, value in c.attrs.items() if name not in ("precision", "own_rows")}
     dq, dk, dv = given["q"].ops("attention_gradient", given["k"], given["v"], c.dy, *extras, **attrs)
     return {"q": dq, "k": dk, "v": dv}
 

@@ -31,7 +31,15 @@ from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.traits import Sizes, Traits
 from pumice.ir.types import TensorType
 
-_ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None, "precision": "exact"}
+_ATTENTION_ATTRS = {
+    "layout": "bhsd",
+    "causal": False,
+    "window": None,
+    "scale": None,
+    "softcap": None,
+    "precision": "exact",
+    "own_rows": False,
+}
 
 
 def _check_kind(t: TensorType, name: str, kind: str) -> None:
@@ -458,7 +466,7 @@ register(
         error=attention_error,
         gradient=attention_gradient,
         attrs=_ATTENTION_ATTRS,
-        implied=("precision",),
+        implied=("precision", "own_rows"),
         cost="compute",
         traits=Traits(
             precisions=FLOAT_PRECISIONS,
@@ -482,7 +490,8 @@ register(
             "keys must hold finite values: a weight of 0 may be multiplied. sinks [H] are the scores of one more key of each "
             "head, which every query sees and whose value is 0; scale, softcap and bias do not apply to them. A row with nothing "
             "else to attend gives zeros. With the precision f16 or bf16, a device that has matrix units for such floats may "
-            "round q, k, v and the softmax's weights to them, as matmul does."
+            "round q, k, v and the softmax's weights to them, as matmul does. own_rows promises that of the rows which a "
+            "scatter_set of the same run put into k and v, one for each batch entry, an entry sees its own alone."
         ),
     )
 )

@@ -32,6 +32,7 @@ from pumice.kernels.routines import (
     sort,
     splat_tiles,
 )
+from pumice.kernels.routines.attention_append import appends
 from pumice.kernels.routines.attention_gradient import lower_attention_gradient
 from pumice.kernels.routines.attention_gradient_tiles import has_kernel
 from pumice.kernels.routines.norm_parameter_gradient import lower_norm_parameter_gradient
@@ -47,6 +48,7 @@ class RoutineKernels:
     `pulls(ctx, node)`: whether they can compute the operands that the op's traits name as they read them.
     `reads_rows(ctx, node)`: whether they read whole rows of the weight for few vectors, so that one can compute gate and up.
     `fits(caps, graph, node)`: whether the target can run them; else the op is composed of others.
+    `appends(ctx, group)`: whether one can write the group's `appended` rows of states that it reads.
     `packs(ctx, group)`: whether they store 16-bit results themselves, two a word; else another kernel packs them.
     """
 
@@ -56,6 +58,7 @@ class RoutineKernels:
     reads_rows: Callable[[LowerContext, Node], bool] | None = None
     fits: Callable[[Caps, Graph, Node], bool] | None = None
     packs: Callable[[LowerContext, Group], bool] | None = None
+    appends: Callable[[LowerContext, Group], bool] | None = None
 
 
 def _never_lowered(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -77,7 +80,7 @@ ROUTINES: Mapping[str, RoutineKernels] = {
     "grouped_qmatmul": RoutineKernels(
         grouped_quantized.lower_grouped_qmatmul, grouped_quantized.VARIANTS, fits=qmatmul.has_kernel
     ),
-    "attention": RoutineKernels(attention.lower_attention, attention.VARIANTS),
+    "attention": RoutineKernels(attention.lower_attention, attention.VARIANTS, appends=appends),
     "attention_gradient": RoutineKernels(lower_attention_gradient, fits=has_kernel),
     "norm_parameter_gradient": RoutineKernels(lower_norm_parameter_gradient),
     "channel_norm": _COMPOSED,

@@ -13,10 +13,21 @@ from pumice.ir.ops.attention_math import pages_of
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view, shared_size
 from pumice.kernels.pull import Puller, plus
+from pumice.kernels.routines.attention_append import new_rows_memory
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
 from pumice.kernels.routines.attention_fragments import AttentionFragments, FragmentBlockKernel, decide_fragments
 from pumice.kernels.routines.attention_operands import AttentionOperands
-from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
+from pumice.kernels.routines.attention_parts import (
+    FAR,
+    FEW_ROWS,
+    HIDDEN,
+    LOWEST,
+    MAX_PARTS,
+    emit_join,
+    part_type,
+    static_size,
+    store_part,
+)
 from pumice.kernels.routines.attention_rows import AttentionRows, RowKernel, decide_rows
 from pumice.kernels.routines.attention_strips import AttentionStrips, StripKernel
 from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
@@ -29,8 +40,8 @@ VARIANTS = {
     "rows": "barriers are slow: each thread has a query row of its own",
     "join": "joins what several workgroups found for their part of the keys",
 }
-# Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
-_FEW_ROWS, _PART = 16, 32
+# With few query rows, workgroups share keys in parts of at least so many.
+_PART = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +103,7 @@ def decide(
     """
     if caps.avoids_barriers:
         return decide_rows(caps, rows)
-    if rows > _FEW_ROWS and kind is not None:
+    if rows > FEW_ROWS and kind is not None:
         fragments = decide_fragments(caps, kind, rows, depth, depth_v, heads)
         if fragments is not None:
             return fragments
@@ -101,17 +112,17 @@ def decide(
     while lanes < min(depth_v, threads):
         lanes *= 2
     wanted = caps.busy_groups
-    if rows > _FEW_ROWS and caps.unrolls:
+    if rows > FEW_ROWS and caps.unrolls:
         found = decide_blocks(caps, rows, depth, depth_v, heads, wanted, stored=stored)
         if found is not None:
             return found
-    if rows <= _FEW_ROWS:
+    if rows <= FEW_ROWS:
         thread_groups = decide_thread_groups(caps, rows, keys, depth, width, heads, wanted)
         if thread_groups is not None:
             return thread_groups
     block = 16 if caps.serial_threads else 32
     # Few rows against many keys: the rows stay together, so that keys are read once, and workgroups share the keys.
-    shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and caps.splits_sums
+    shared_out = rows <= FEW_ROWS and keys >= 2 * _PART and caps.splits_sums
     while block > 1 and (block >= 2 * rows or (not shared_out and heads * -(-rows // block) < wanted)):
         block //= 2
     groups = heads * -(-rows // block)
@@ -149,7 +160,12 @@ class AttentionKernel(AttentionOperands):
         for name in ("top", "next_top", "total", "keep"):
             kb.shared(name, "f32", c.rows)
         self.place()
+        if self.new is not None:
+            self.new.find()
         self.load_queries(self.vectors)
+        if self.new is not None:
+            self.new.compute(self.query_threads)
+            kb.emit("workgroupBarrier();")
         kb.open(f"if (lid < {c.rows}u)")
         kb.emit(f"top[lid] = {HIDDEN};")
         kb.emit("total[lid] = 0.0;")
@@ -307,8 +323,7 @@ class AttentionKernel(AttentionOperands):
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
             # A weight of 0 must not be multiplied with memory past the keys: it may hold NaN.
             loads = [
-                f"select(0.0, {self.number(self.v, self.v.step(kb, start, column))}, {at} < chunk)"
-                for at, start in zip(places, starts, strict=True)
+                f"select(0.0, {self.value_number(start, column)}, {at} < chunk)" for at, start in zip(places, starts, strict=True)
             ]
             out.append(kb.let(f"vec4<f32>({', '.join(loads)}){scale}", "v"))
         return out
@@ -351,13 +366,14 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     stored = find_view(ctx.graph, node.operands["q"], set(group.leaves)) is not None
     width = load_width(ctx, group, node)
     kind = matrix_kind(ctx.caps, f32, f32, node.attr["precision"])
+    caps = ctx.caps.with_(workgroup_memory=ctx.caps.workgroup_memory - new_rows_memory(ctx, group))
 
     def chosen(
         rows: int, keys: int, entries: int, work: int
     ) -> Flash | AttentionBlocks | AttentionRows | AttentionStrips | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])
         found = shared_size(entries, rows, work)
-        return decide(ctx.caps, rows, keys, *depths, found, stored=stored, width=width, kind=kind)
+        return decide(caps, rows, keys, *depths, found, stored=stored, width=width, kind=kind)
 
     entries = q[0] * k[heads]
     pages = pages_of(ctx.type(node.operands["kv_index"]).shape) if "kv_index" in node.operands else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from pumice.core.dims import Dim, ceildiv
@@ -13,6 +14,7 @@ from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.context import find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
+from pumice.kernels.routines.attention_append import CACHED, NewRows, cached_views
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MOST, NEAR, static_size
 from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, vector_width
 
@@ -72,6 +74,9 @@ class AttentionOperands(HeadsOfKeys):
 
     wide = False
 
+    # Whether new keys are kept as the words that the cache holds.
+    in_words = False
+
     # Whether keys are read chunk by chunk, from `c0` on.
     by_chunks = True
     # Whether the last rows, which see most keys where attention is causal, are taken first: the least is left for the end.
@@ -82,10 +87,14 @@ class AttentionOperands(HeadsOfKeys):
         self.attrs = node.attr
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
-        k, v = (self._ordered(ctx.view(node.operands[name], leaves)) for name in "kv")
+        views = cached_views(ctx, p.group)
+        # What this kernel appends is read where it is put: in the state.
+        taken = p.group.taken_over
+        cached = {name: replace(view, leaf=taken.get(view.leaf, view.leaf)) for name, view in views.items()}
+        k, v = (self._ordered(cached[name]) for name in "kv")
         self.mask, self.bias = (ctx.operand(node, name, leaves) for name in ("mask", "bias"))
         self.offset, self.kv_len, self.kv_index = (ctx.operand(node, name, leaves) for name in ("offset", "kv_len", "kv_index"))
-        self.k_scale, self.v_scale = (ctx.operand(node, name, leaves) for name in ("k_scale", "v_scale"))
+        self.k_scale, self.v_scale = (cached.get(name) for name in CACHED[2:])
         self.sinks = ctx.operand(node, "sinks", leaves)
         # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
         stored_q = find_view(ctx.graph, node.operands["q"], set(leaves))
@@ -102,6 +111,9 @@ class AttentionOperands(HeadsOfKeys):
         self.vectors = -(-static_size(self.depth) // 4)
         # Whether all keys of a chunk are in one page, which then is looked up once.
         self.chunk_in_page = self.paged and self.by_chunks and isinstance(self.page, int) and self.page % blocking.keys == 0
+        # The entry of keys and values of this workgroup, where there is one.
+        self.entry = "0u" if self.paged else "batch" if self.kv_index is None else "entry"
+        self.new = NewRows(self, views, words=self.in_words) if p.group.appended else None
 
     def inverse(self, total: str, top: str, row: str) -> str:
         """WGSL for what the sums of a row are multiplied by, given the total of its weights relative to `top`."""
@@ -204,8 +216,7 @@ class AttentionOperands(HeadsOfKeys):
 
     def cached(self, side: Side) -> str:
         """Name of the address where the keys or values of this workgroup start: those of its entry, or of every page."""
-        entry = "0u" if self.paged else "batch" if self.kv_index is None else "entry"
-        return side.base(self.p, (entry, "kv_head"))
+        return side.base(self.p, (self.entry, "kv_head"))
 
     def find_row(self, position: str) -> CachedRow:
         """Where the key and the value at a position are: its page is looked up once for both."""
@@ -215,7 +226,10 @@ class AttentionOperands(HeadsOfKeys):
         """Name of the address of the key or value in a row."""
         page, within = row
         start = side.row(self.p, base, within)
-        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row") if page else start
+        start = self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row") if page else start
+        if self.new is not None and not self.in_words:
+            self.new.flag(start, row)
+        return start
 
     def find_chunk_page(self) -> None:
         """Looks up the page of the chunk from c0 on, if it has one."""
@@ -249,14 +263,22 @@ class AttentionOperands(HeadsOfKeys):
 
     def factor(self, view: View, position: str) -> str:
         """WGSL for the factor of the key or value vector at `position`."""
-        entry = "batch" if self.kv_index is None else "entry"
+        entry = self.entry
         if self.paged:
             entry, position = self._page(position)
         return self._factor_at(view, entry, position)
 
     def _factor_at(self, view: View, entry: str, position: str) -> str:
         where = (entry, position, "kv_head") if self.bshd else (entry, "kv_head", position)
-        return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
+        load = self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
+        if self.new is None:
+            return load
+        return f"select({load}, new_{'k' if view is self.k_scale else 'v'}_scale[0], {self.new.is_new((entry, position))})"
+
+    def value_number(self, start: str, column: str) -> str:
+        """WGSL for a number of the value that starts at an address."""
+        load = self.number(self.v, self.v.step(self.kb, start, column))
+        return load if self.new is None else f"select({load}, new_v[{column}], {self.new.flags[start]})"
 
     @property
     def scaling(self) -> str:
@@ -264,12 +286,22 @@ class AttentionOperands(HeadsOfKeys):
         scale = self.attrs["scale"]
         return float_literal(self.kb, 1 / math.sqrt(static_size(self.depth)) if scale is None else float(scale))
 
+    @property
+    def _query_each(self) -> int:
+        """Elements of a query that a thread loads or computes."""
+        # Few computed queries are distributed one by one, so that no thread computes four while others wait.
+        few = self.blocking.rows * self.vectors <= self.blocking.threads // 2
+        return 1 if self.q is None and static_size(self.depth) % 4 == 0 and few else 4
+
+    @property
+    def query_threads(self) -> int:
+        """Threads that load or compute queries."""
+        return self.blocking.rows * (static_size(self.depth) if self._query_each == 1 else self.vectors)
+
     def load_queries(self, pitch: int) -> None:
         """The workgroup's rows of queries, scaled, `pitch` vec4s from one to the next."""
-        kb, c, depth = self.kb, self.blocking, static_size(self.depth)
-        # Few computed queries are distributed one by one, so that no thread computes four while others wait.
-        each = 1 if self.q is None and depth % 4 == 0 and c.rows * self.vectors <= c.threads // 2 else 4
-        across = depth if each == 1 else self.vectors
+        kb, c, each = self.kb, self.blocking, self._query_each
+        across = static_size(self.depth) if each == 1 else self.vectors
         kb.open(f"for (var e = lid; e < {c.rows * across}u; e += {c.threads}u)")
         head, query = self.head_and_query(kb.let(f"min(row0 + e / {across}u, last_row)", "row"))
         d = kb.let(f"(e % {across}u) * {each}u", "d")
@@ -306,7 +338,10 @@ class AttentionOperands(HeadsOfKeys):
         key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
         # Keys past the end repeat the last one: their scores are hidden.
         start = self.chunk_row(self.k, base, key)
-        value = self.load_four(self.k, start, kb.let(f"{part} * 4u", "d"), static_size(self.depth))
+        d, depth = kb.let(f"{part} * 4u", "d"), static_size(self.depth)
+        value = self.load_four(self.k, start, d, depth)
+        if self.new is not None:
+            value = f"select({value}, {self._four(d, depth, 'new_k[{}]'.format)}, {self.new.flags[start]})"
         if self.k_scale is not None and self.wide:
             value = f"{value} * {self.chunk_factor(self.k_scale, key)}"
         value = kb.let(value, "k")

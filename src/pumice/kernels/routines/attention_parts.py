@@ -19,6 +19,8 @@ HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
 FAR = "-200.0f"
 # What a sink may be above the greatest score: e^88 is finite, and leaves the keys less than the least normal number.
 NEAR, MOST = "88.0f", "1e38f"
+# Up to this many query rows of a key head are few.
+FEW_ROWS = 16
 # The combining kernel keeps one weight per part.
 MAX_PARTS = 32
 

@@ -114,6 +114,7 @@ class ThreadGroupKernel(AttentionOperands):
     """The kernel while it is built. A thread group keeps its partial results in registers until the end."""
 
     by_chunks = False
+    in_words = True
 
     def __init__(self, p: Puller, node: Node, choice: ThreadGroups) -> None:
         super().__init__(p, node, choice)
@@ -129,18 +130,28 @@ class ThreadGroupKernel(AttentionOperands):
         kb, c = self.kb, self.choice
         kb.shared("queries", "vec4<f32>", c.rows * self.vectors)
         self.place()
+        new = self.new
+        if new is not None:
+            new.find()
         kb.emit(f"let lane = lid % {c.lanes}u;")
         kb.emit(f"let holder = lid / {c.lanes}u;")
         # Prefetch the first keys and values while the queries are computed.
         loads = [f"{name}{u}_{i}" for name in "kv" for u in range(c.unroll) for i in range(c.pieces)]
         for name in loads:
             kb.emit(f"var {name}: {self._stored(self.k).element};")
+        flags = [f"new{u}" for u in range(c.unroll)] if new is not None else []
+        for name in flags:
+            kb.emit(f"var {name} = false;")
         bases = [self.cached(side) for side in (self.k, self.v)]
         kb.open("if (key_begin < key_end)")
-        self._load("key_begin", bases, loads)
+        self._load("key_begin", bases, loads, flags)
         kb.close()
         self.load_queries(self.vectors)
+        if new is not None:
+            new.compute(self.query_threads)
         kb.emit("workgroupBarrier();")
+        if new is not None:
+            new.store_vectors()
         for r in range(c.rows):
             for j in range(self.count):
                 kb.emit(f"let q{r}_{j} = queries[{plus(self._place(j), f'{r * self.vectors}u')}];")
@@ -154,13 +165,17 @@ class ThreadGroupKernel(AttentionOperands):
         following = [f"next_{name}" for name in loads]
         for name in following:
             kb.emit(f"var {name}: {self._stored(self.k).element};")
+        following_flags = [f"next_{name}" for name in flags]
+        for name in following_flags:
+            kb.emit(f"var {name} = false;")
         kb.open(f"if (c0 + {c.keys}u < key_end)")
-        self._load(f"c0 + {c.keys}u", bases, following)
+        self._load(f"c0 + {c.keys}u", bases, following, following_flags)
         kb.close()
+        self._use_new(flags)
         self.p.push()
         self._step()
         self.p.pop()
-        for name, value in zip(loads, following, strict=True):
+        for name, value in zip(loads + flags, following + following_flags, strict=True):
             kb.emit(f"{name} = {value};")
         kb.close()
         self._join_thread_groups()
@@ -179,11 +194,27 @@ class ThreadGroupKernel(AttentionOperands):
     def _key(self, first: str, u: int) -> str:
         return plus(f"{first} + holder", f"{u * self.choice.thread_groups}u")
 
-    def _load(self, first: str, bases: list[str], names: list[str]) -> None:
-        """Assigns keys, then values of a step to `names`; past the end the last one repeats."""
+    def _use_new(self, flags: list[str]) -> None:
+        """Puts what is new in place of what the cache held, in the only step that has read it."""
+        kb, c = self.kb, self.choice
+        if self.new is None:
+            return
+        kb.open(f"if ({' || '.join(flags)})")
+        for name in "kv":
+            for i in range(c.pieces):
+                found = kb.let(self.new.vector(name, plus("lane", f"{i * c.lanes}u")), "found")
+                for u, flag in enumerate(flags):
+                    kb.emit(f"{name}{u}_{i} = select({name}{u}_{i}, {found}, {flag});")
+        kb.close()
+
+    def _load(self, first: str, bases: list[str], names: list[str], flags: list[str]) -> None:
+        """Assigns keys, then values of a step to `names`, and to `flags` which are new; past the end the last one repeats."""
         kb, c, p, names_left = self.kb, self.choice, self.p, iter(names)
         p.push()
         rows = [self.find_row(kb.let(f"min({self._key(first, u)}, key_end - 1u)", "at")) for u in range(c.unroll)]
+        if self.new is not None:
+            for flag, row in zip(flags, rows, strict=True):
+                kb.emit(f"{flag} = {self.new.is_new(row)};")
         for side, base in zip((self.k, self.v), bases, strict=True):
             operand = self._stored(side)
             for row in rows:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from pumice.core.dims import Dim, ceildiv, divide_exactly, product
+from pumice.core.dtypes import DType
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
@@ -44,6 +45,14 @@ def words_after(type: TensorType, axis: int) -> Dim | None:
     return divide_exactly(product(type.shape[axis + 1 :]), type.dtype.per_word)
 
 
+def named_row(kb: KernelBuilder, index: str, dtype: DType, size: Dim) -> str:
+    """WGSL of the row that an index of that dtype names; not below the axis's size if there is no such row."""
+    if dtype.compute == "u32":
+        return index
+    kb.function("fn named_row(i: i32, n: u32) -> u32 { return u32(select(i, i + i32(n), i < 0i)); }")
+    return f"named_row({index}, {kb.dim(size)})"
+
+
 class ScatterKernel:
     """One scatter kernel under construction, with the names and sizes that all of them need."""
 
@@ -75,11 +84,7 @@ class ScatterKernel:
 
     def named_row(self, t: str) -> str:
         """WGSL of the row that index t names; not below the axis's size if there is no such row."""
-        v = self.load("indices", (t,))
-        if self.ctx.type(self.n.operands["indices"]).dtype.compute == "u32":
-            return v
-        self.kb.function("fn named_row(i: i32, n: u32) -> u32 { return u32(select(i, i + i32(n), i < 0i)); }")
-        return f"named_row({v}, {self.kb.dim(self.size)})"
+        return named_row(self.kb, self.load("indices", (t,)), self.ctx.type(self.n.operands["indices"]).dtype, self.size)
 
     def at(self, others: tuple[_T, ...], along: _T) -> tuple[_T, ...]:
         """An index, or a shape, from the entries of the other axes and the one of the scattered axis."""
