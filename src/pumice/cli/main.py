@@ -11,9 +11,10 @@ import sys
 import warnings
 from typing import Any
 
+from pumice import config
 from pumice.cli import INTERRUPTED
 from pumice.cli.kept_lines import close_outputs, run_kept
-from pumice.errors import PumiceError, PumiceWarning
+from pumice.errors import InputError, PumiceError, PumiceWarning
 
 _OBJECTS_PER_COLLECTION = 100_000
 # What writing fails with where a disk is full or broken, or nobody reads.
@@ -59,8 +60,9 @@ def main() -> None:
     # What importing makes stays: looking for garbage every 700 objects takes a tenth of a start.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     # Python has None for a stream that was closed before the start, as services and scripts do (2>&-).
-    sys.stdout = sys.stdout or open(os.devnull, "w")
-    sys.stderr = sys.stderr or open(os.devnull, "w")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An answer may hold characters that the terminal's encoding lacks; they must not end it.
         sys.stdout.reconfigure(errors="replace")
@@ -68,10 +70,17 @@ def main() -> None:
     try:
         _run()
     except OSError as e:
+        if e.filename is not None and not config.debug:
+            # A path that a command was given, and that nothing looked at before; PUMICE_DEBUG=1 shows where.
+            problem = InputError(f"{e.filename} cannot be used: {e.strerror}", hint="check the path and its permissions")
+            print(error_text(problem), file=sys.stderr)
+            sys.exit(problem.exit_code)
         if e.errno not in _NOT_WRITTEN:
             raise
         if e.errno != errno.EPIPE:
-            lost = PumiceError(f"the output cannot be written: {e.strerror}", hint="free some space, or write it to another place")
+            lost = PumiceError(
+                f"the output cannot be written: {e.strerror}", hint="free some space, or write it to another place"
+            )
             with contextlib.suppress(OSError):
                 print(error_text(lost), file=sys.stderr)
         close_outputs()

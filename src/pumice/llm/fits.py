@@ -159,7 +159,9 @@ def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int 
     states = state_bytes(cfg) * (sizes.slots + snapshot_count(cfg, sizes.slots))
     budget = given - states
     # One page of each group is there beside those that can be allocated.
-    fitting = bisect_right(range(1, min(max(most, 1), _MOST_PAGES) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken))
+    fitting = bisect_right(
+        range(1, min(max(most, 1), _MOST_PAGES) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken)
+    )
     if not fitting:
         least = _total(pools(1), taken) + sum(taken) + states
         with_states = f" with the states of {sizes.slots} slots" if states else ""

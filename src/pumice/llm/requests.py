@@ -235,7 +235,7 @@ def stop_tokens_of(options: Mapping[str, Any], vocab: int | None = None) -> froz
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InputError(f"stop_tokens is {given!r:.60}", hint="give a list of token ids", name="stop_tokens")
     found = frozenset(number("a token of stop_tokens", t, whole=True) for t in given)
-    wrong = next((t for t in sorted(found) if t < 0 or vocab is not None and t >= vocab), None)
+    wrong = next((t for t in sorted(found) if t < 0 or (vocab is not None and t >= vocab)), None)
     if wrong is not None:
         size = "" if vocab is None else f" of {vocab}"
         raise InputError(f"stop_tokens names the token {wrong}, which is not in the vocabulary{size}", name="stop_tokens")
