@@ -171,6 +171,12 @@ def test_only_commands_start_with_a_slash(causal: Path) -> None:
     assert said.count("/reset forgets the conversation") == 3  # at the start, with the error, and as asked
 
 
+def test_a_beam_search_has_no_speed_of_the_prompt(causal: Path) -> None:
+    done = pumice("run", causal, "w5 w6", "--beams", 2, "--max-tokens", 4, *RUN)
+    assert done.returncode == 0 and re.search(r"prompt \d+, first after", done.stderr)
+    assert re.search(r"prompt \d+ at \d+/s, first after", pumice("run", causal, "w5 w6", *TURN, *RUN).stderr)
+
+
 def test_a_cut_answer_has_a_mark(causal: Path) -> None:
     _, said = chat_with(causal, "w5\n")
     assert "[cut after 4 tokens; a larger --max-tokens lets it go on]" in said

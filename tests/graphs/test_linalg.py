@@ -147,3 +147,13 @@ def test_symbolic_sizes_are_refused_where_kernels_need_numbers() -> None:
         pm.trace(lambda x: pm.linalg.svd(x)[1], x=pm.spec("N", 3))
     with pytest.raises(ShapeError, match="up to 256 columns"):
         pm.trace(lambda x: pm.linalg.qr(x)[1], x=pm.spec(300, 300))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3), (3, 0)])
+def test_matrices_without_elements_have_norm_and_rank_0(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.float32)
+    for ord in (1, 2, np.inf) if shape[-1] == shape[-2] else ():
+        got = pm.interpret(lambda a, ord=ord: pm.linalg.matrix_norm(a, ord=ord), x)
+        np.testing.assert_array_equal(got, np.zeros(shape[:-2]))
+    np.testing.assert_array_equal(pm.interpret(pm.linalg.matrix_rank, x), np.linalg.matrix_rank(x))
+    np.testing.assert_array_equal(pm.interpret(pm.linalg.pinv, x), np.linalg.pinv(x))

@@ -150,3 +150,20 @@ def test_refusals_name_the_rule(case: str) -> None:
     fn, error, text = REFUSED[case]
     with pytest.raises(error, match=text):
         pm.trace(fn, x=pm.spec(3, 4))
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("descending", [False, True])
+def test_bools_are_sorted_as_0_and_1(axis: int | None, descending: bool) -> None:
+    flags = IDS.reshape(5, 8) > 3
+    ordered, places = pm.interpret(lambda x: (pm.sort(x, axis, descending), pm.argsort(x, axis, descending)), flags)
+    assert ordered.dtype == np.bool_
+    np.testing.assert_array_equal(ordered, np.sort(~flags if descending else flags, axis, kind="stable") ^ descending)
+    np.testing.assert_array_equal(places, np.argsort(~flags if descending else flags, axis, kind="stable"))
+
+
+@pytest.mark.parametrize("values", [[-np.inf, 1], [1, np.inf], [-np.inf, np.inf], [-np.inf, -np.inf], [-np.inf, 2, 3, 4]])
+def test_the_middle_of_two_is_their_mean_where_one_is_infinite(values: list[float]) -> None:
+    x = np.float32(values)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(pm.interpret(pm.median, x), np.median(x))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.errors import FormatError, InputError
+from pumice.errors import FormatError, InputError, LimitError
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from tiny_models import TEMPLATE, as_gguf, checkpoint
 
@@ -233,3 +233,32 @@ def test_options_are_checked_before_a_model_is_looked_for() -> None:
     for options in ({"device": "gpu"}, {"context": 0}, {"slots": 0}, {"cache_dtype": "i8"}):
         with pytest.raises(InputError, match=str(next(iter(options.values())))):
             pm.load("no/such/model", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"stop_tokens": [999]}, "stop_tokens names the token 999, which is not in the vocabulary of 128"),
+        ({"stop_tokens": [-1]}, "stop_tokens names the token -1"),
+        ({"raw": "no"}, "raw is 'no'"),
+        ({"strict": 1}, "strict is 1"),
+        ({"ignore_eos": "yes"}, "ignore_eos is 'yes'"),
+        ({"cancelled": 5}, "cancelled is 5"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(model: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        model.generate("w5", max_tokens=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"), [({"memory": 2**63}, "memory is 9223372036854775808"), ({"slots": 10**9}, "slots is 1000000000")]
+)
+def test_sizes_beyond_all_devices_are_refused_before_tables_are_made(folder: Path, sizes: dict[str, int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        pm.load(folder, device="host", context=64, **sizes)
+
+
+def test_memory_of_many_bytes_is_refused_by_the_device(folder: Path) -> None:
+    with pytest.raises(LimitError, match="more than host can give"):
+        pm.load(folder, device="host", context=64, memory="9999TiB")

@@ -158,3 +158,27 @@ def test_a_model_without_a_template_continues_the_text(tmp_path: Path) -> None:
         assert chat.send("w6").tokens == bare.generate(f"w5\n{first.text}\nw6", **TURN).tokens
         with pytest.raises(InputError, match="no chat template"):
             bare.chat(system="w9")
+
+
+def test_undo_takes_back_the_question_and_all_that_followed(model: Any) -> None:
+    chat = model.chat(system="w9", history=[assistant("w5")])
+    with pytest.raises(InputError, match="nothing to undo"):
+        chat.undo()
+    assert [m["role"] for m in chat.history] == ["system", "assistant"], "a greeting answers no question"
+    called = {"role": "assistant", "content": None}
+    chat = model.chat(history=[assistant("w5"), user("w6"), called, {"role": "tool", "content": "w7"}, assistant("w8")])
+    assert chat.undo() == "w6" and chat.history == [assistant("w5")]
+
+
+def test_a_fork_is_saved_with_what_is_cached(model: Any, tmp_path: Path) -> None:
+    chat = model.chat(**TURN)
+    chat.send("w5 w6 w7 w8 w9 w10 w11 w12")
+    chat.save(tmp_path / "chat")
+    chat.fork().save(tmp_path / "fork")
+    assert (tmp_path / "fork").read_bytes() == (tmp_path / "chat").read_bytes()
+
+
+def test_messages_without_text_go_on_without_a_template(tmp_path: Path) -> None:
+    with pm.load(checkpoint("llama", tmp_path), device="host", context=64) as model:
+        history = [{"role": "assistant", "content": None}, {"role": "user", "content": [{"type": "text", "text": "w5"}]}]
+        assert model.chat(history=history, **TURN).send("w6").tokens == model.generate("\nw5\nw6", **TURN).tokens

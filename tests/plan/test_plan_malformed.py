@@ -21,7 +21,7 @@ from plan.plan_cases import CASES
 from pumice.core.caps import Caps
 from pumice.errors import FormatError
 from pumice.plan.build import build_plan
-from pumice.plan.file import VERSION, plan_from_bytes
+from pumice.plan.file import VERSION, plan_from_bytes, read_plan
 from pumice.plan.plan import Plan
 
 Header = dict[str, Any]
@@ -556,3 +556,9 @@ def test_a_node_twice_in_a_host_step() -> None:
     nodes = last(header)["steps"]["nodes"]
     nodes[0] = [*nodes[0], nodes[0][-1]]
     refused(sealed(header, blobs), match=f"computes node {nodes[0][-1]} twice")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device without an end")
+def test_a_device_without_an_end_is_no_plan() -> None:
+    with pytest.raises(FormatError, match="zero: is no plain file"):
+        read_plan("/dev/zero")

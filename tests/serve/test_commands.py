@@ -49,6 +49,13 @@ def test_run_and_chat_with_a_server(server: ModelServer, models: list[ModelSpec]
     refused(pumice("run", "tiny", "hello", "--server", "http://127.0.0.1:9"), "cannot be reached", code=1)
 
 
+def test_serving_what_is_no_model_is_refused_at_once(tmp_path: Path) -> None:
+    refused(pumice("serve", "nosuch", "--port", 0), "there is no model 'nosuch'; known are smollm2, minilm")
+    refused(pumice("serve", f"mine={tmp_path / 'gone.gguf'}", "--port", 0), "gone.gguf does not exist; check the path")
+    refused(pumice("serve", tmp_path, "--port", 0, "--lazy"), "holds no weights")
+    refused(pumice("serve", "/dev/null", "--port", 0), "/dev/null is neither a file nor a folder")
+
+
 def test_what_stands_between_a_command_and_its_server(server: ModelServer, models: list[ModelSpec], tmp_path: Path) -> None:
     one = ("run", "tiny", "hello", "--max-tokens", 2)
     assert pumice(*one, "--server", f"{server.url}/v1/").returncode == 0, "the address that other clients want"

@@ -220,3 +220,11 @@ def test_no_part_of_a_header_makes_it_crash(tmp_path: Path) -> None:
         except FormatError:
             pass
     assert read_ones < 200
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.ply").mkdir()
+    for name in ("gone/a.ply", "gone/a.splat", "folder.ply"):
+        with pytest.raises(InputError, match=r"the splats cannot be written to .*: (No such file|Is a directory)"):
+            write(random_splats(2), tmp_path / name)
+    assert os.listdir(tmp_path) == ["folder.ply"]

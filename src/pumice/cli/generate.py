@@ -35,9 +35,11 @@ def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
     if answer.cached:
         return f"{u['completion_tokens']} tokens of an earlier run, from the cache; loaded in {t['load_s']:.2f} s"
     drafts = f"{t['accepted']} of {t['drafted']} drafts accepted, " if "drafted" in t else ""
+    # The answers of a beam search come at its end: how long the prompt alone took is not known.
+    prefill = f" at {t['prefill_tok_s']:.0f}/s" if t["prefill_tok_s"] else ""
     return (
         f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, "
-        f"prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, first after {t['first_token_s']:.2f} s, "
+        f"prompt {u['prompt_tokens']}{prefill}, first after {t['first_token_s']:.2f} s, "
         f"{drafts}loaded in {t['load_s']:.2f} s, on {device_line(device, answer.precision)}"
     )
 

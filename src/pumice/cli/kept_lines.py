@@ -43,7 +43,7 @@ def run_kept(words: Sequence[str]) -> bool:
     except OSError as e:
         if e.errno != errno.EPIPE:
             raise
-        _close_outputs()
+        close_outputs()
         sys.exit(1)
 
 
@@ -75,7 +75,7 @@ def _path() -> Path | None:
     return None if folder is None else folder / f"{KEPT}-{sources_digest()[:32]}.json"
 
 
-def _close_outputs() -> None:
+def close_outputs() -> None:
     """What is left to be written goes nowhere: Python would complain about it when it ends."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import io
+import os
 import sys
 import warnings
 from typing import Any
 
+from pumice import config
 from pumice.cli import INTERRUPTED
-from pumice.cli.kept_lines import run_kept
-from pumice.errors import PumiceError, PumiceWarning
+from pumice.cli.kept_lines import close_outputs, run_kept
+from pumice.errors import InputError, PumiceError, PumiceWarning
 
 _OBJECTS_PER_COLLECTION = 100_000
+# What writing fails with where a disk is full or broken, or nobody reads.
+_NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 
 
 def __getattr__(name: str) -> Any:
@@ -53,10 +59,36 @@ def main() -> None:
     """The console script."""
     # What importing makes stays: looking for garbage every 700 objects takes a tenth of a start.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    # Python has None for a stream that was closed before the start, as services and scripts do (2>&-).
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An answer may hold characters that the terminal's encoding lacks; they must not end it.
         sys.stdout.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
+    try:
+        _run()
+    except OSError as e:
+        if e.filename is not None and not config.debug:
+            # A path that a command was given, and that nothing looked at before; PUMICE_DEBUG=1 shows where.
+            problem = InputError(f"{e.filename} cannot be used: {e.strerror}", hint="check the path and its permissions")
+            print(error_text(problem), file=sys.stderr)
+            sys.exit(problem.exit_code)
+        if e.errno not in _NOT_WRITTEN:
+            raise
+        if e.errno != errno.EPIPE:
+            lost = PumiceError(
+                f"the output cannot be written: {e.strerror}", hint="free some space, or write it to another place"
+            )
+            with contextlib.suppress(OSError):
+                print(error_text(lost), file=sys.stderr)
+        close_outputs()
+        sys.exit(1)
+
+
+def _run() -> None:
+    """Does what the command line says, and writes all of its output."""
     try:
         if not run_kept(sys.argv[1:]):
             from pumice.cli.app import start
@@ -69,6 +101,9 @@ def main() -> None:
     except PumiceError as e:
         print(error_text(e), file=sys.stderr)
         sys.exit(e.exit_code)
+    finally:
+        # Python would only complain where it ends, after all exit codes.
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

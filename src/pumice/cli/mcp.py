@@ -42,7 +42,11 @@ def serve_mcp(
     """Serve tools until the client leaves, or Ctrl-C."""
     from pumice.assist.mcp.server import ServedModels, http_app, make_server, serve_stdio, server_tools
     from pumice.cli.text_input import read_text
+    from pumice.sources import check_source
 
+    for name in (model, embedder, reranker):
+        if name is not None:
+            check_source(name)
     models = ServedModels(model, embedder, reranker, {"device": device, "context": context})
     server = make_server(server_tools(models))
     key = read_text(key_file).strip() if key_file is not None else None

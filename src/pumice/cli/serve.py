@@ -93,6 +93,7 @@ def serve(
     from pumice.serve.server import ModelServer
     from pumice.serve.settings import HostSettings, PoolSettings, ServerSettings
     from pumice.serve.spec import ModelSpec
+    from pumice.sources import check_source
 
     options: dict[str, Any] = {"device": device, "context": context, "cache_dtype": cache_dtype}
     options["memory"] = int(memory) if memory is not None and memory.isdigit() else memory
@@ -132,6 +133,9 @@ def serve(
         ),
     )
     server = ModelServer(specs, settings)
+    # Here a mistyped name can still end the command; later it is a model that others wait for.
+    for spec in specs:
+        check_source(spec.source)
     names = [spec.name for spec in specs]
     shown = {"url": server.url, "host": host, "port": server.port, "models": names}
     print(json_module.dumps(shown) if json else f"{', '.join(names)} at {server.url}; Ctrl-C ends it", flush=True)

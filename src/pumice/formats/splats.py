@@ -75,9 +75,13 @@ def write_splats(path: Path | str, splats: SplatArrays) -> None:
     if kind not in (".ply", ".splat"):
         raise InputError(f"{path.name} is neither .ply nor .splat", hint="end the name with .ply or .splat", path=str(path))
     head, rows = _ply_rows(splats) if kind == ".ply" else (b"", _splat_rows(splats))
-    with replacing(path) as file:
-        file.write(head)
-        file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+    try:
+        with replacing(path) as file:
+            file.write(head)
+            file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+    except OSError as e:
+        message = f"the splats cannot be written to {path}: {e.strerror or e}"
+        raise InputError(message, hint="check the folder and its space", path=str(path)) from None
 
 
 # --- PLY ---

@@ -231,7 +231,7 @@ def pinv(x: TensorLike, rtol: float | None = None) -> Tensor:
 
 def _threshold(s: Tensor, x: TensorLike, rtol: float | None) -> Tensor:
     size = max(int(d) for d in as_tensor(x).shape[-2:] if isinstance(d, int))
-    return multiply(reduce_max(s, -1, keepdims=True), size * 2.0**-23 if rtol is None else rtol)
+    return multiply(reduce_max(s, -1, keepdims=True, initial=0.0), size * 2.0**-23 if rtol is None else rtol)
 
 
 def matrix_rank(x: TensorLike, rtol: float | None = None) -> Tensor:
@@ -307,10 +307,10 @@ def matrix_norm(x: TensorLike, keepdims: bool = False, ord: Any = "fro") -> Tens
         return vector_norm(t, (-2, -1), keepdims)
     if ord in ("nuc", 2, -2):
         s = svdvals(t)
-        found = sum(s, -1) if ord == "nuc" else reduce_max(s, -1) if ord == 2 else reduce_min(s, -1)
+        found = sum(s, -1) if ord == "nuc" else reduce_max(s, -1, initial=0.0) if ord == 2 else reduce_min(s, -1)
     elif ord in (1, -1, math.inf, -math.inf):
         sums = sum(absolute(t), -2 if abs(ord) == 1 else -1)
-        found = reduce_max(sums, -1) if ord > 0 else reduce_min(sums, -1)
+        found = reduce_max(sums, -1, initial=0.0) if ord > 0 else reduce_min(sums, -1)
     else:
         raise fail(InputError, f"there is no matrix norm {ord!r}", hint="'fro', 'nuc', 1, -1, 2, -2, inf or -inf", ord=str(ord))
     return expand_dims(found, (-2, -1)) if keepdims else found

@@ -135,7 +135,9 @@ def argsort(x: TensorLike, axis: int | None = -1, descending: bool = False, stab
     >>> pm.interpret(pm.argsort, [3, 1, 2])
     array([1, 2, 0], dtype=int32)
     """
-    return further_result(sort(x, axis, descending, stable), 1)
+    t = as_tensor(x)
+    # Those of False and True are those of 0 and 1.
+    return further_result(sort(convert(t, dtypes.u8) if t.dtype.kind == "bool" else t, axis, descending, stable), 1)
 
 
 def sort(x: TensorLike, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -150,6 +152,8 @@ def sort(x: TensorLike, axis: int | None = -1, descending: bool = False, stable:
     t = as_tensor(x)
     if axis is None:
         t, axis = ravel(t), 0
+    if t.dtype.kind == "bool":
+        return convert(sort(convert(t, dtypes.u8), axis, descending, stable), dtypes.bool_)
     return emit("sort", [t], axis=axis_of(axis, t.ndim), descending=bool(descending))
 
 

@@ -77,17 +77,19 @@ def cross(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
 
 
 def kron(x1: TensorLike, x2: TensorLike) -> Tensor:
-    """Each element of the matrix x1 times all of the matrix x2, as one large matrix.
+    """Each element of x1 times all of x2, as one large matrix; an array with fewer axes has leading ones of size 1.
 
     >>> import pumice as pm
+    >>> pm.interpret(pm.kron, [1, 2], [1, 1, 0])
+    array([1, 1, 0, 2, 2, 0], dtype=int32)
     >>> pm.interpret(pm.kron, [[1, 2]], [[1, 1]])
     array([[1, 1, 2, 2]], dtype=int32)
     """
     a, b = promote(x1, x2)
-    if a.ndim != 2 or b.ndim != 2:
-        raise fail(ShapeError, f"kron takes two matrices, not {shape_text(a.shape)} and {shape_text(b.shape)}")
-    wide = multiply(expand_dims(a, (1, 3)), expand_dims(b, (0, 2)))
-    return wide.reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
+    rank = max(a.ndim, b.ndim)
+    a, b = (expand_dims(t, tuple(range(rank - t.ndim))) if t.ndim < rank else t for t in (a, b))
+    wide = multiply(expand_dims(a, tuple(range(1, 2 * rank, 2))), expand_dims(b, tuple(range(0, 2 * rank, 2))))
+    return wide.reshape(tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
 
 
 def dot(x1: TensorLike, x2: TensorLike) -> Tensor:

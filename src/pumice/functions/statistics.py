@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim
 from pumice.errors import InputError, ShapeError
-from pumice.functions.binary import add, equal, minimum, multiply, subtract, where
+from pumice.functions.binary import add, equal, less, logical_and, logical_or, minimum, multiply, subtract, where
 from pumice.functions.build import Axes, TensorLike, as_float, as_tensor, axes_of, axis_of, convert, fail, promote
 from pumice.functions.index import full, sort, take, zeros
 from pumice.functions.reduce import any as reduce_any
@@ -181,8 +182,9 @@ def quantile(x: TensorLike, q: TensorLike, axis: int | None = None, keepdims: bo
     ordered = sort(t, -1)
     a, b = take(ordered, low, -1), take(ordered, high, -1)
     share = convert(subtract(place, below), t.dtype)
-    # Two equal neighbours, infinite ones too, have nothing between them.
-    mixed = where(equal(a, b), a, add(a, multiply(subtract(b, a), share)))
+    # Two equal neighbours, infinite ones too, have nothing between them; from minus infinity to a number all is infinitely low.
+    lone = logical_or(equal(a, b), logical_and(equal(a, -math.inf), less(b, math.inf)))
+    mixed = where(lone, a, add(a, multiply(subtract(b, a), share)))
     mixed = where(equal(share, 0), a, mixed)
     missing = isnan(narrow(ordered, -1, size - 1, size))
     found = where(missing if wanted.ndim else squeeze(missing, -1), float("nan"), mixed)

@@ -10,7 +10,7 @@ from pumice.errors import InputError
 from pumice.hooks import ReportErrors
 from pumice.llm.answers import Generation, Piece
 from pumice.llm.chat_file import SavedChat, model_identity, read_chat, save_chat
-from pumice.llm.prompts import check_messages
+from pumice.llm.prompts import check_messages, text_of
 from pumice.llm.requests import check_options
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Chat:
     def _prompt(self, messages: list[dict[str, Any]]) -> Any:
         if self.model.template is not None:
             return messages
-        return "\n".join(m["content"] for m in messages)
+        return "\n".join(text_of(m) for m in messages)
 
     def _follow(self, asked: list[dict[str, Any]], prompt: list[int], pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Passes an answer on, and remembers question and answer when it ends."""
@@ -103,11 +103,12 @@ class Chat:
 
     def undo(self) -> str:
         """Forget the last question and its answer; returns the question."""
-        if not self._history or self._history[-1]["role"] != "assistant":
+        last = next((k for k in reversed(range(len(self._history))) if self._history[k]["role"] == "user"), None)
+        if last is None or self._history[-1]["role"] != "assistant":
             raise InputError("there is nothing to undo", hint="nothing was answered yet")
-        asked = self._history[-2]["content"] if len(self._history) > 1 else ""
-        self._history = self._history[:-2]
-        return str(asked)
+        asked = text_of(self._history[last])
+        self._history = self._history[:last]
+        return asked
 
     def reset(self, *, system: str | None = None) -> None:
         """Forget all but the system text, or begin with another one; an empty text is none."""
@@ -121,7 +122,9 @@ class Chat:
 
     def fork(self) -> Chat:
         """Another chat with the same history and options: both continue from here, and share what is cached of it."""
-        return Chat(self.model, history=self._history, **self.options)
+        made = Chat(self.model, history=self._history, **self.options)
+        made._tokens = list(self._tokens)
+        return made
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the chat to a file, with which `model.restore_chat(file)` goes on: messages, options, and what is cached."""

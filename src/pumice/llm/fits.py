@@ -25,6 +25,8 @@ _BYTES = {"f32": (4, 0), "f16": (2, 0), "q8": (1, 4)}
 
 # Contexts that a pool holds by default, if there are as many slots: what is cached of answers takes memory, too.
 _POOL_CONTEXTS = 2
+# What the tables of an engine are made for, beyond all devices: they take memory of their own before a device could refuse.
+_MOST_SLOTS, _MOST_PAGES = 1 << 16, 1 << 24
 _BYTES_HINT = 'give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"'
 
 # Tokens of a prompt that are run at once, the most of them, and the bytes that the widest activations of so many may take: those
@@ -155,8 +157,13 @@ def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int 
     ((2, 2), (4, 4), (4, 4), (128, 9), (482, 9))
     """
     groups = page_groups(cfg.windows, sizes.context)
+    if sizes.slots > _MOST_SLOTS:
+        raise InputError(f"slots is {sizes.slots}", hint=f"it must be at most {_MOST_SLOTS}", name="slots", value=sizes.slots)
 
     def pools(pages: int) -> tuple[int, ...]:
+        if pages > _MOST_PAGES:
+            hint = f"give it at most {_MOST_PAGES * PAGE} tokens, and no more than the device has"
+            raise InputError(f"memory is {memory!r}, which is {pages * PAGE} tokens", hint=hint, name="memory")
         seen = [None if w is None else pages_in_window(w, sizes.chunk, PAGE) for w in groups]
         return tuple(pages if n is None else min(pages, (sizes.slots + _POOL_CONTEXTS) * n) for n in seen)
 
@@ -172,7 +179,9 @@ def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int 
     states = state_bytes(cfg) * (sizes.slots + snapshot_count(cfg, sizes.slots))
     budget = given - states
     # One page of each group is there beside those that can be allocated.
-    fitting = bisect_right(range(1, max(most, 1) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken))
+    fitting = bisect_right(
+        range(1, min(max(most, 1), _MOST_PAGES) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken)
+    )
     if not fitting:
         least = _total(pools(1), taken) + sum(taken) + states
         with_states = f" with the states of {sizes.slots} slots" if states else ""

@@ -228,7 +228,7 @@ class LanguageModel:
             sampling = replace(sampling, logit_bias={**dict(sampling.biases), **forbidden})
         draft: Drafter | None = None if given.get("draft") is None else drafter_of(given["draft"], self)
         grammar = grammar_of(given)
-        ends = stop_tokens_of(given) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
+        ends = stop_tokens_of(given, engine.cfg.vocab) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
         requests = [
             Request(
                 tokens,

@@ -97,6 +97,18 @@ def check_messages(messages: Sequence[Any], system: str | None) -> None:
                     check_text(part["text"], f"part {j} of {what}")
 
 
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text of a message, also where its content is a list of parts; messages that only call tools have none.
+
+    >>> text_of({"role": "user", "content": [{"type": "text", "text": "Hi"}]}), text_of({"role": "assistant", "content": None})
+    ('Hi', '')
+    """
+    content = message["content"]
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+
+
 def _are_tokens(items: Sequence[Any]) -> bool:
     # By types, which are few: a first token waits for this.
     return all(issubclass(kind, int | np.integer) and kind is not bool for kind in {*map(type, items)})

@@ -223,8 +223,8 @@ def stops_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return found
 
 
-def stop_tokens_of(options: Mapping[str, Any]) -> frozenset[int]:
-    """The token ids among the options of a call that end an answer, beside the model's own.
+def stop_tokens_of(options: Mapping[str, Any], vocab: int | None = None) -> frozenset[int]:
+    """The token ids among the options of a call that end an answer, beside the model's own; of a vocabulary of that size.
 
     >>> stop_tokens_of({"stop_tokens": [5, 6]})
     frozenset({5, 6})
@@ -234,7 +234,12 @@ def stop_tokens_of(options: Mapping[str, Any]) -> frozenset[int]:
         return frozenset()
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InputError(f"stop_tokens is {given!r:.60}", hint="give a list of token ids", name="stop_tokens")
-    return frozenset(number("a token of stop_tokens", t, whole=True) for t in given)
+    found = frozenset(number("a token of stop_tokens", t, whole=True) for t in given)
+    wrong = next((t for t in sorted(found) if t < 0 or (vocab is not None and t >= vocab)), None)
+    if wrong is not None:
+        size = "" if vocab is None else f" of {vocab}"
+        raise InputError(f"stop_tokens names the token {wrong}, which is not in the vocabulary{size}", name="stop_tokens")
+    return found
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -251,6 +256,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     sampling_of(options)
     stops_of(options)
     stop_tokens_of(options)
+    for name in ("raw", "strict", "ignore_eos"):
+        if not isinstance(value := options.get(name) or False, bool | np.bool_):
+            raise InputError(f"{name} is {value!r:.60}", hint="it takes True or False", name=name)
+    if options.get("cancelled") is not None and not callable(options["cancelled"]):
+        raise InputError(f"cancelled is {options['cancelled']!r:.60}", hint="give a function that says it", name="cancelled")
     limit = options.get("max_tokens")
     if limit is not None and number("max_tokens", limit, whole=True) < 1:
         raise InputError(f"max_tokens is {limit}", hint="ask for at least 1 token", name="max_tokens", value=limit)

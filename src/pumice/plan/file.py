@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a file."""
     try:
+        if stat.S_ISCHR(os.stat(path).st_mode):  # /dev/zero never ends
+            raise malformed(Path(path), "is no plain file", hint="name the file of a plan")
         data = Path(path).read_bytes()
     except OSError as e:
         raise malformed(Path(path), f"cannot be read: {e.strerror or e}", hint="check the path and its permissions") from e

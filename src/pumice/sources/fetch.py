@@ -75,6 +75,21 @@ def resolve(spec: str | os.PathLike[str], *, progress: ProgressCallback | None =
     return Resolved(entry.path, parsed.text, name, entry.content, entry.files, entry.revision)
 
 
+def check_source(spec: str) -> None:
+    """Refuses what names no model: an unknown name, a path without weights; without fetching anything.
+
+    >>> check_source("smollm2")
+    >>> check_source("smolm2")
+    Traceback (most recent call last):
+    pumice.errors.UnknownName: [unknown-name] there is no model 'smolm2'
+      hint: did you mean 'smollm2'?
+    """
+    alias = find(spec)
+    parsed = parse(alias.spec if alias else spec)
+    if isinstance(parsed, PathSpec):
+        _local(parsed.path, spec, verify=False)
+
+
 def present(spec: str) -> CacheEntry | None:
     """The cache's entry for a short name or a spec, without fetching anything."""
     alias = find(spec)
@@ -170,6 +185,8 @@ def _local(path: Path, text: str, verify: bool) -> Resolved:
             raise InputError(f"{path} is no GGUF or safetensors file", hint="give a .gguf file or a model folder", path=str(path))
         root = path.parent
         names = [n for n in split_parts(path.name) if (root / n).is_file()] or [path.name]
+    elif path.exists():
+        raise InputError(f"{path} is neither a file nor a folder", hint="give a .gguf file or a model folder", path=str(path))
     else:
         raise _unknown(text, path)
     files = tuple(FileInfo(n, (root / n).stat().st_size, file_sha256(root / n) if verify else None) for n in sorted(names))
