@@ -262,3 +262,12 @@ def test_sizes_beyond_all_devices_are_refused_before_tables_are_made(folder: Pat
 def test_memory_of_many_bytes_is_refused_by_the_device(folder: Path) -> None:
     with pytest.raises(LimitError, match="more than host can give"):
         pm.load(folder, device="host", context=64, memory="9999TiB")
+
+
+def test_the_reader_of_a_stream_may_ask_something_else_meanwhile(model: Any) -> None:
+    alone = model.generate("w9 w10", **TURN).tokens
+    pieces = model.stream("w5 w6 w7", temperature=0, max_tokens=20, ignore_eos=True)
+    first = next(pieces)
+    assert model.generate("w9 w10", **TURN).tokens == alone
+    rest = "".join(pieces)
+    assert first + rest == model.generate("w5 w6 w7", temperature=0, max_tokens=20, ignore_eos=True).text

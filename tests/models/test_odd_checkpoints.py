@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from pumice.errors import UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.llm.load import read_config
@@ -99,3 +100,18 @@ def test_norms_may_have_the_names_of_tensorflow(name: str, tmp_path: Path) -> No
         got = exe.run(tokens=ids, mask=mask) * mask[..., None]
     want = golden["batch.hidden"]
     assert np.linalg.norm(got - want) < 1e-4 * np.linalg.norm(want)
+
+
+def test_the_layer_that_predicts_a_further_token_is_left_out(tmp_path: Path) -> None:
+    """It stands behind the last layer, however many there are; another layer too many is still an error."""
+    arrays, count = tensors("deepseek_v3"), json.loads((GOLDENS / "deepseek_v3" / "config.json").read_text())["num_hidden_layers"]
+    last = {name: array for name, array in arrays.items() if name.startswith(f"model.layers.{count - 1}.")}
+    behind = {name.replace(f".{count - 1}.", f".{count}.", 1): array for name, array in last.items()}
+    own = {
+        f"model.layers.{count}.{name}.weight": np.ones((4, 8), np.float32)
+        for name in ("eh_proj", "embed_tokens", "shared_head.head")
+    }
+    assert_logits(write(tmp_path, "deepseek_v3", arrays | behind | own, num_nextn_predict_layers=1), "deepseek_v3")
+    folder = write(tmp_path, "deepseek_v3", arrays | behind)
+    with pytest.raises(UnknownName, match="tensors that the model 'deepseek_v3' does not have"):
+        pm.load(folder, device="host", context=64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -28,7 +28,8 @@ from pumice.tensor import Tensor
 class _Base(ABC):
     """`layers` says what the layers of a model are, from the config that `read_hf` or `read_gguf` gave.
 
-    `ignored` are patterns of tensors in files that the model runs without, such as heads for other tasks.
+    `ignored` are patterns of tensors in files that the model runs without, such as heads for other tasks; or a function that
+    gives them from the config and the names in the file.
     `defaults` are the entries of a config.json that does not name them, as transformers' config class has them.
     `gguf_entries` are what the metadata of a GGUF file say beyond what all models have, and `gguf_rows` the row of the
     Hugging Face file that each row of a weight is in a GGUF file, by the weight's role. `gguf_values` are functions from what a
@@ -40,7 +41,7 @@ class _Base(ABC):
     read_gguf: Callable[[GgufFields], ModelArchConfig] | None = None
     layers: Callable[[Any], Sequence[Block]]
     names: TensorNames | Callable[[Any], TensorNames]
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] | Callable[[Any, Container[str]], tuple[str, ...]] = ()
     gguf_entries: Callable[[Any], dict[str, Any]] = lambda cfg: {}
     gguf_rows: Mapping[str, Callable[[ModelArchConfig], NDArray[np.intp]]] = field(default_factory=dict)
     gguf_values: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = field(default_factory=dict)
@@ -48,6 +49,10 @@ class _Base(ABC):
     def params(self, cfg: ModelArchConfig) -> tuple[ParamDef, ...]:
         """The params of a model, with their shapes and names."""
         return param_defs(cfg, self.model(cfg), self.names_of(cfg))
+
+    def ignored_in(self, cfg: ModelArchConfig, tensors: Container[str]) -> tuple[str, ...]:
+        """The patterns of `ignored` for a file with these tensors."""
+        return self.ignored if isinstance(self.ignored, tuple) else self.ignored(cfg, tensors)
 
     def names_of(self, cfg: ModelArchConfig) -> TensorNames:
         """The names of tensors in files of a config."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from dataclasses import replace
 
 from pumice.core.fields import Fields
@@ -25,6 +27,12 @@ def read_hf(c: Fields) -> DeepseekConfig:
         top_groups=c.whole("topk_group", 1),
         **{**common, "rope": rope},
     )
+
+
+def _further_layer(cfg: DeepseekConfig, tensors: Container[str]) -> tuple[str, ...]:
+    """The layer behind the last one if it predicts a further token, which is not used: only such a layer has an `eh_proj`."""
+    further = f"model.layers.{cfg.layers}"
+    return (re.escape(further) + r"\..*",) if f"{further}.eh_proj.weight" in tensors else ()
 
 
 ARCHITECTURE = CausalArchitecture(
@@ -53,7 +61,6 @@ ARCHITECTURE = CausalArchitecture(
     },
     layers=layers,
     names=DEEPSEEK_NAMES,
-    # The layer that predicts a further token, which is not used.
-    ignored=(r"model\.layers\.61\..*",),
+    ignored=_further_layer,
     gguf_entries=deepseek_entries,
 )

@@ -199,9 +199,9 @@ def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]
     architecture = get_architecture(cfg.model_type)
     patterns: tuple[str, ...] = ()
     if weights.kind == "gguf":
-        patterns = _GGUF_BUFFERS + architecture.ignored
+        patterns = _GGUF_BUFFERS + architecture.ignored_in(cfg, weights.tensors)
     elif weights.kind == "safetensors":
-        patterns = _BUFFERS + architecture.ignored
+        patterns = _BUFFERS + architecture.ignored_in(cfg, weights.tensors)
         if cfg.tie_embeddings:
             patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names_of(cfg).head)
     ignorable = re.compile("|".join(f"(?:{p})" for p in patterns))
