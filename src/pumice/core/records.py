@@ -12,8 +12,10 @@ import functools
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import CodeType, FunctionType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
+
+from pumice.core.record_shapes import initialisers
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -24,14 +26,7 @@ else:
         return (lambda cls: _made(cls, **options)) if cls is None else _made(cls, **options)
 
 
-class _Factory:
-    """The default of a parameter whose field has a factory, as signatures show it."""
-
-    def __repr__(self) -> str:
-        return "<factory>"
-
-
-_FACTORY = _Factory()
+_FROZEN = initialisers(object.__setattr__)
 
 
 def _made(
@@ -118,55 +113,62 @@ def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool
     inner = [f for f in fields if not f.init and (f.default_factory is not dataclasses.MISSING or (slots and _has_default(f)))]
     params, stored = [*given, *named], [*given, *named, *inner]
     makers = tuple(i for i, f in enumerate(stored) if f.default_factory is not dataclasses.MISSING)
-    code = _shape(len(params), len(inner), makers, frozen, hasattr(cls, "__post_init__"))
+    shape = _shape(len(params), len(inner), makers, frozen, hasattr(cls, "__post_init__"))
     own = {f"p{i}": f.name for i, f in enumerate(stored)}
-    code = code.replace(
+    code = shape.__code__.replace(
         co_argcount=1 + len(given),
         co_kwonlyargcount=len(named),
         co_varnames=("__dataclass_self__" if "self" in own.values() else "self", *(f.name for f in params)),
-        co_names=tuple(own.get(name, name) for name in code.co_names),
-        co_consts=tuple(own.get(value, value) if isinstance(value, str) else value for value in code.co_consts),
+        co_names=tuple(own.get(name, name) for name in shape.__code__.co_names),
+        co_consts=tuple(own.get(value, value) if isinstance(value, str) else value for value in shape.__code__.co_consts),
         co_qualname=f"{cls.__qualname__}.__init__",
     )
-    cells = {
-        "store": object.__setattr__,
-        "missing": _FACTORY,
-        **{f"make{i}": stored[i].default_factory for i in makers},
-        **{f"value{i}": f.default for i, f in enumerate(stored) if f in inner},
-    }
-    made = FunctionType(code, {}, "__init__", None, tuple(_cell(cells[name]) for name in code.co_freevars))
-    defaults = {f.name: _FACTORY if f.default is dataclasses.MISSING else f.default for f in params if _has_default(f)}
-    made.__defaults__ = tuple(defaults[f.name] for f in given if f.name in defaults) or None
-    made.__kwdefaults__ = {f.name: defaults[f.name] for f in named if f.name in defaults} or None
+    cells = [cell.cell_contents for cell in shape.__closure__ or ()]
+    own_cells = tuple(CellType(_maker(stored[value.place]) if isinstance(value, _Place) else value) for value in cells)
+    made = FunctionType(code, {}, "__init__", None, own_cells)
+    defaults = dict(
+        zip([f.name for f in params], shape.__defaults__ or ())
+    )  # of a parameter with a factory: what stands for none
+    defaults |= {f.name: f.default for f in params if f.default is not dataclasses.MISSING}
+    made.__defaults__ = tuple(defaults[f.name] for f in given if _has_default(f)) or None
+    made.__kwdefaults__ = {f.name: defaults[f.name] for f in named if _has_default(f)} or None
     made.__annotations__ = {**{f.name: f.type for f in params}, "return": None}
     made.__module__ = cls.__module__
     return made
 
 
+def _maker(f: dataclasses.Field[Any]) -> Callable[[], Any]:
+    made: Any = f.default_factory
+    return made if made is not dataclasses.MISSING else lambda: f.default
+
+
+class _Place:
+    """Stands for what makes the value of one field, in the code that a shape's classes share."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __call__(self) -> None:
+        """Nothing: no class of a shape is ever instantiated."""
+
+
 @functools.cache
-def _shape(params: int, inner: int, makers: tuple[int, ...], frozen: bool, post: bool) -> CodeType:
-    """The code of an `__init__` that stores so many parameters as p0, p1, …, and after them so many values of its own.
+def _shape(params: int, inner: int, makers: tuple[int, ...], frozen: bool, post: bool) -> Any:
+    """The `__init__` of a class whose fields are p0, p1, …: so many parameters, and so many others after them.
 
-    Values of the places `makers` come from functions, where parameters are not given.
+    It is written out, or Python's own. Values of the places `makers` come from factories, where parameters are not given.
     """
-    lines = []
+    if frozen and not inner and not makers and not post and 0 < params <= len(_FROZEN):
+        return _FROZEN[params - 1]
+    entries: list[Any] = []
     for i in range(params + inner):
-        value = f"p{i}" if i < params else f"value{i}"
-        if i in makers:
-            value = f"make{i}() if p{i} is missing else p{i}" if i < params else f"make{i}()"
-        lines.append(f"store(self, 'p{i}', {value})" if frozen else f"self.p{i} = {value}")
-    lines += ["self.__post_init__()"] if post else []
-    body = "".join(f"\n  {line}" for line in lines or ["pass"])
-    cells = ["store", "missing", *(f"make{i}" for i in makers), *(f"value{i}" for i in range(params, params + inner))]
-    found: dict[str, Any] = {}
-    names = ", ".join(["self", *(f"p{i}" for i in range(params))])
-    exec(f"def outer({', '.join(cells)}):\n def __init__({names}):{body}\n return __init__", found)  # noqa: S102
-    code: CodeType = found["outer"](*cells).__code__
-    return code
-
-
-def _cell(value: Any) -> Any:
-    return (lambda: value).__closure__[0]  # type: ignore[index]
+        made = {"default_factory": _Place(i)} if i in makers or i >= params else {"default": None}
+        entries.append((f"p{i}", Any, dataclasses.field(init=i < params, **made)))
+    own = {"__doc__": "All classes of a shape."} | ({"__post_init__": _Place.__call__} if post else {})
+    shape: Any = dataclasses.make_dataclass("Shape", entries, namespace=own, frozen=frozen, repr=False, eq=False)
+    return shape.__init__
 
 
 def _frozen(cls: Any, names: frozenset[str]) -> dict[str, Any]:
