@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.collection import without_collection
 from pumice.core.dims import Dim, Expr, parse_dim
+from pumice.core.records import dataclass
 from pumice.errors import (
     DTypeError,
     GraphError,

@@ -358,3 +358,27 @@ def test_executables_with_a_common_state_take_turns() -> None:
     np.testing.assert_array_equal(first.state["n"].read(), np.full(1000, 200.0))
     second.close()
     first.close()
+
+
+def test_kernels_are_bound_while_another_thread_has_the_store() -> None:
+    """A model binds its kernels while its weights are uploaded, and does not wait for them."""
+    with pm.compile(lambda params, x: x * params["w"], params={"w": pm.spec(1)}, x=pm.spec("N"), device="host") as exe:
+        exe.set_params({"w": np.float32([2])})
+        inside, leave = threading.Event(), threading.Event()
+
+        def hold(session: Any) -> None:
+            inside.set()
+            leave.wait(60)
+
+        uploading = threading.Thread(target=exe._in_turn, args=(hold,))
+        uploading.start()
+        assert inside.wait(60)
+        binding = threading.Thread(target=exe.prepare, args=({"x": [0.0, 0.0, 0.0]},))
+        binding.start()
+        binding.join(60)
+        waits = binding.is_alive()
+        leave.set()
+        uploading.join()
+        binding.join()
+        assert not waits
+        assert exe(x=np.float32([1, 2, 3])).tolist() == [2, 4, 6]

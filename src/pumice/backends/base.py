@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from pumice.core.caps import Caps
+from pumice.core.records import dataclass
 from pumice.core.streamed import StreamedArray
 from pumice.errors import ShapeError
 from pumice.ir.graph import ConstData
@@ -188,7 +188,8 @@ class Pacer(Protocol):
 
 
 class Session(Protocol):
-    """A plan on a device, with buffers of its own and residents that it binds. Not thread-safe: the store orders all calls.
+    """A plan on a device, with buffers of its own and residents that it binds. The store orders all
+    calls: only `prepare` is thread-safe, where it `binds_apart`.
 
     Arrays have the exact static shape and NumPy dtype of their value; quantised params are uint8 block bytes.
     """
@@ -199,6 +200,8 @@ class Session(Protocol):
     skip_unchanged: bool | None
     # Whether a run that is interrupted while it starts has changed no param or state: steps that update them are one submit.
     whole_updates: bool
+    # Whether `prepare` may be called while another thread writes params, or runs.
+    binds_apart: bool
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step, apply state updates, read the values `outputs` back.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pumice import config
 from pumice.backends.base import Device
 from pumice.core.caps import Caps
+from pumice.core.records import dataclass
 from pumice.errors import DeviceError, InputError
 
 # Those for users; `null`, which computes nothing, is for tests of plans.

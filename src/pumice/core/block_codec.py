@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.core.block_formats import BitField, Bits, BlockLayout, GridCodes, SubScales, Trits
 from pumice.core.grids import grid_rows
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 
 Bytes = NDArray[np.uint8]

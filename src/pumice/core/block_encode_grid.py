@@ -5,8 +5,6 @@ There is no search for better scales, and no weights say which numbers matter mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +23,7 @@ from pumice.core.block_codec import (
 )
 from pumice.core.block_formats import BitField, BlockLayout, GridCodes, SubScales
 from pumice.core.grids import Grid, grid_rows
+from pumice.core.records import dataclass
 
 # Rows whose distances to all rows of a grid exist at a time.
 _AT_ONCE = 1 << 12

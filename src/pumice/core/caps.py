@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from pumice.core.records import dataclass
 from pumice.core.tuning import Tuning, shipped
 from pumice.errors import UnknownName
 

@@ -6,11 +6,12 @@ import ast
 import functools
 import keyword
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.errors import FormatError, SymbolError
 
 # An atom is a symbol's name or a function of dims that does not simplify: ("floordiv", a, b), ("mod", a, b), ("max", …).

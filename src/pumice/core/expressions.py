@@ -12,10 +12,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pumice.core.dims import Dim, Expr, bounds, dim_max, dim_min
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 
 MAX_LENGTH = 256

@@ -11,10 +11,11 @@ from __future__ import annotations
 import base64
 import functools
 import zlib
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

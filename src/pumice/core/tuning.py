@@ -17,11 +17,11 @@ Adapters without an entry get tiles by a rule of thumb (`choose_tile` in kernels
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
+from pumice.core.records import dataclass
 from pumice.errors import FormatError
 
 # Rates as measured on an H200 through Vulkan, driver 580, at its full clock. The dips are where one workgroup more no longer

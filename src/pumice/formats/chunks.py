@@ -13,7 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.core.records import dataclass
 from pumice.errors import DamagedFile
 
 Bytes = NDArray[np.uint8]

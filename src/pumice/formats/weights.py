@@ -6,7 +6,6 @@ import mmap
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Protocol, Self
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.errors import ClosedError, FormatError, UnknownName
 from pumice.ir.types import TensorType
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, dim_min, product, shape_text
+from pumice.core.records import dataclass
 from pumice.errors import DTypeError, IndexRangeError, ShapeError
 from pumice.functions.binary import add, less, maximum, minimum, multiply, where
 from pumice.functions.build import as_dim, as_indices, convert, emit, fail

@@ -9,10 +9,11 @@ and from the usual analysis of rounding errors: of a sum of n terms they grow as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from pumice.core.records import dataclass
 
 if TYPE_CHECKING:
     from pumice.ir.types import TensorType

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pumice.core.dims import Dim, Expr, evaluate, shape_text, symbols
+from pumice.core.records import dataclass
 from pumice.errors import MissingName, ShapeError, SymbolError, UnknownName
 from pumice.ir.graph import Graph, Node
 

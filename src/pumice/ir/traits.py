@@ -6,11 +6,12 @@ Operands are named as in the OpSpec. The defaults hold for most ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pumice.core.dims import Dim, Expr, Shape, bounds, symbols
 from pumice.core.precisions import Precision
+from pumice.core.records import dataclass
 from pumice.ir.types import TensorType
 from pumice.ir.views import View
 

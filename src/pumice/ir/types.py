@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.core.dims import Dim, Shape, evaluate, product, shape_text, symbols, upper
 from pumice.core.dtypes import DType
 from pumice.core.lazy import lazy
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True)

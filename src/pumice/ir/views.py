@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pumice.core.dims import Dim, Shape, divide_exactly, product
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pumice import hooks
 from pumice.core.precisions import Precision
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 from pumice.hooks import ErrorEvent, GenerateEvent, Operation, QueueWaitEvent
 from pumice.llm.live import EventQueue

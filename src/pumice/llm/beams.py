@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 from pumice.llm.requests import Request, check_sizes, number
 from pumice.llm.sampling import TOP_LOGPROBS

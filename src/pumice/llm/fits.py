@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.core.byte_counts import bytes_of
 from pumice.core.caps import Caps
 from pumice.core.dtypes import dtype as dtype_of
 from pumice.core.precisions import Precision
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 from pumice.llm.memory import PAGE, page_groups, pages_for
 from pumice.llm.pages import pages_in_window

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import pumice as pm
 from pumice.core.dims import product
+from pumice.core.records import dataclass
 from pumice.models.memory import distance_bias
 from pumice.run.executable import Executable
 from pumice.run.store import Store

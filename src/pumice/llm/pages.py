@@ -6,9 +6,9 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 
 # Unused entries of page tables refer to this page: it is never allocated, and what padding rows write to it is never read.

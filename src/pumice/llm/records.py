@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from pumice.core.records import dataclass
 
 if TYPE_CHECKING:
     from pumice.llm.adapters import HeldAdapter

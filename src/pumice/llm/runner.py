@@ -14,6 +14,7 @@ import numpy as np
 
 import pumice as pm
 from pumice import config
+from pumice.core.threads import thread_count
 from pumice.llm.adapters import AdapterLayout, Adapters
 from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy, StateSnapshot
 from pumice.llm.bursts import Burst, Results, begin
@@ -42,6 +43,8 @@ USUAL = Sampling(greedy=False)
 _SHORT_PROMPT = 32
 # How long it takes to read the plan of the token step and to bind its kernels.
 _PREPARE_SECONDS = 0.05
+# Cores from which on the token step is made ready beside the weights for a prompt that waits.
+_SPARE_CORES = 3
 # Tokens up to which a chunk shares its run with others, on GPUs and on processors: longer ones keep the device busy alone.
 _SHORT_CHUNK, _SHORT_ON_HOST = 128, 256
 # A chunk that attends to more tokens than this shares its run only if it is so short: each token reads all keys for itself there.
@@ -138,14 +141,15 @@ class Runner:
 
         `length` says how many tokens the first prompt has, once that is known. A plan of the token step that is not cached yet
         is left to the second token: planning would slow down the load. So is one that is cached, where the first prompt is known
-        and waits: `time_left` are the seconds until all else is ready for it.
+        and waits: `time_left` are the seconds until all else is ready for it, and without a core to spare it would take them from
+        those that pack weights.
         """
         live, tables = self._example(SamplingParams()), self._empty_tables()
         prefill = self.prefill_executable(sampling)
         if length is not None or len(prefill.plan.regimes) > 1:
             tokens = [0] * min(_SHORT_PROMPT if length is None else max(1, length()), self.chunk)
             prefill.prepare(self._prefill_inputs(live, 0, 0, tokens, len(tokens), sampling, tables), outputs=["ring"])
-        if length is not None and time_left() < _PREPARE_SECONDS:
+        if length is not None and (thread_count() < _SPARE_CORES or time_left() < _PREPARE_SECONDS):
             return
         with config.override(**self._switches):
             path = self._plan_path(True, 1, sampling)

@@ -6,13 +6,14 @@ Every row of a batch is drawn by its own parameters, and no row's result depends
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import pumice as pm
+from pumice.core.records import dataclass
 from pumice.errors import InputError, NotFinite
 from pumice.ir.graph import Graph, static_dim
 from pumice.llm.requests import SamplingParams

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pumice import functions as F
 from pumice import nn
+from pumice.core.records import dataclass
 from pumice.models.config import ModelArchConfig
 from pumice.models.memory import KeysValues, Memory, MemorySpec, State
 from pumice.models.rope import Rope, Rotation

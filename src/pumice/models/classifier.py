@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pumice import nn
 from pumice.core.fields import Fields
+from pumice.core.records import dataclass
 from pumice.models.blocks import normed
 from pumice.models.config import ModelArchConfig
 from pumice.models.params import ParamDef

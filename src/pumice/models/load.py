@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.core.records import dataclass
 from pumice.core.streamed import StreamedArray
 from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats.bundle import BundleWeights

@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.json_file import read_json
+from pumice.core.records import dataclass
 from pumice.core.whole_file import replacing, write_whole
 from pumice.errors import DTypeError, FormatError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats import open_weights

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pumice.core.records import dataclass
 from pumice.errors import PluginError, PumiceWarning
 from pumice.models.arch import Architecture, CausalArchitecture, EncoderArchitecture
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from pumice import functions as F
 from pumice import nn
+from pumice.core.records import dataclass
 from pumice.functions.build import emit
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
 from pumice.tensor import Tensor

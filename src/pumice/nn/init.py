@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.errors import InputError, ShapeError
 
 Array = np.ndarray[Any, Any]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pumice.core.dims import Dim, Expr, symbols
+from pumice.core.records import dataclass
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph
 

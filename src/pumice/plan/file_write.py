@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.core.dims import Dim, Expr
 from pumice.core.json_file import canonical
+from pumice.core.records import dataclass
 from pumice.ir.graph import ConstData, Graph, Node
 from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.requirements import index_inputs, requirements

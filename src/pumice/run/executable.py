@@ -180,6 +180,10 @@ class Executable(Inspection):
                 raise e._missing()
         self._rebind()
 
+    def _has_memory(self) -> bool:
+        """Whether the session is bound to the memory that all params and states have now."""
+        return all(e._resident is not None and e._resident is self._bound.get(node) for node, e in self._nodes.items())
+
     # -- running ----------------------------------------------------------------------------------------------------
     def run(
         self,
@@ -245,7 +249,11 @@ class Executable(Inspection):
             self._check_bound()
             session.prepare(call.env, call.wanted)
 
-        self._in_turn(work)
+        session = self._session
+        if session is not None and session.binds_apart and self._has_memory():
+            session.prepare(call.env, call.wanted)  # does not wait for params that another thread uploads
+        else:
+            self._in_turn(work)
 
     def split_updates(self) -> None:
         """Let a GPU begin while the steps after the first update of a state are still recorded.

@@ -6,7 +6,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pumice import config
 from pumice.backends.base import Device
 from pumice.core.kept import kept_folder
+from pumice.core.records import dataclass
 from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.ir.pack_kernels import PackKernel, read_variant
 from pumice.ir.registry import get_op

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumice.backends.base import Device, Resident, Session
+from pumice.core.records import dataclass
 from pumice.errors import DeviceLost
 from pumice.plan.needs import check_device, needed_caps
 from pumice.run.convert import Array

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pumice.core.records import dataclass
 from pumice.errors import IndexRangeError, UnknownName
 from pumice.run.convert import Array
 from pumice.tracing import unflatten_outputs

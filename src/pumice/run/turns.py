@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.backends.base import Array, Pending
 from pumice.core.interrupts import Monitor
+from pumice.core.records import dataclass
 from pumice.errors import ClosedError, InputError
 
 if TYPE_CHECKING:

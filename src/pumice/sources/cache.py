@@ -10,11 +10,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pumice.core.private import make_private, read_plain
+from pumice.core.records import dataclass
 from pumice.core.whole_file import sync
 from pumice.errors import FormatError
 from pumice.sources.errors import NoSpace, UnsafeArchive, WrongHash

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

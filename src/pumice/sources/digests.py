@@ -7,10 +7,11 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.core.records import dataclass
 from pumice.errors import InputError
 from pumice.sources.files import CHUNK
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from pumice import config
+from pumice.core.records import dataclass
 from pumice.errors import InputError, UnknownName
 from pumice.sources.cache import Cache, CacheEntry
 from pumice.sources.catalogue import Alias, catalogue, find, nearest

@@ -10,10 +10,10 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pumice.core.records import dataclass
 from pumice.core.whole_file import sync, write_whole
 from pumice.errors import InputError
 from pumice.sources.errors import NoSpace

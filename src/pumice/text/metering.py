@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Set, Sized, ValuesView
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, NoReturn
+
+from pumice.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pumice.core.records import dataclass
 from pumice.errors import FormatError
 
 _SUFFIXES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

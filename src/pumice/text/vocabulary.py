@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from pumice.core.records import dataclass
 from pumice.errors import FormatError, PumiceError
 
 if TYPE_CHECKING:

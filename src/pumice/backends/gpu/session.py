@@ -45,6 +45,7 @@ class GpuSession(ABC):
         self.plan = plan
         self.skip_unchanged: bool | None = None
         self.whole_updates = True
+        self.binds_apart = False
         # What each input's buffer holds, as `_content` identifies it; an input that is not in it may hold anything.
         self._held: dict[int, bytes] = {}
         self._gpu = gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,6 +125,7 @@ class HostSession:
     overlaps = False
     skip_unchanged: bool | None = None  # nothing is ever uploaded: inputs are read where the caller has them
     whole_updates = True
+    binds_apart = True
 
     def __init__(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan
@@ -138,6 +140,8 @@ class HostSession:
         self._scratch = aligned_bytes(0)
         self._programs: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Program] = OrderedDict()
         self._symbols = tuple(name for name, _ in plan.graph.symbols)
+        # Programs may be bound while another thread uploads params; this protects them, and what they are bound to.
+        self._binding = threading.RLock()
         self._closed = False
         self._runs = 0
         self._dispatches = 0
@@ -166,8 +170,9 @@ class HostSession:
         after_step: Callable[[], None] | None = None,
         pacer: Pacer | None = None,
     ) -> list[Array]:
-        self._check_open()
-        program = self._program(env, outputs)
+        with self._binding:
+            self._check_open()
+            program = self._program(env, outputs)
         try:
             if pacer is not None:  # what runs between the ranges is not ours
                 results = program.run(inputs, pacer=pacer)
@@ -208,8 +213,9 @@ class HostSession:
 
     def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
         """Binds the steps to their memory, and loads their kernels."""
-        self._check_open()
-        self._program(env, outputs)
+        with self._binding:
+            self._check_open()
+            self._program(env, outputs)
 
     def write(self, node: int, array: Array) -> None:
         """Sets a param or a state."""
@@ -224,15 +230,16 @@ class HostSession:
 
     def rebind(self, residents: Mapping[int, Resident | None]) -> None:
         """Uses other memory for some params and states; programs are bound again when they are next run."""
-        self._residents = {n: r for n, r in {**self._residents, **residents}.items() if r is not None}
-        starts = buffer_starts(self.plan, self._residents)
-        for k, b in enumerate(self.plan.buffers):
-            if b.kind in ("param", "state"):
-                memory, start = starts.get(k, (None, 0))
-                self._buffers[k] = memory.bytes[start:] if memory is not None else None
-                if b.kind == "param" and memory is not None:
-                    self._holders[k] = memory.holder
-        self._programs.clear()
+        with self._binding:
+            self._residents = {n: r for n, r in {**self._residents, **residents}.items() if r is not None}
+            starts = buffer_starts(self.plan, self._residents)
+            for k, b in enumerate(self.plan.buffers):
+                if b.kind in ("param", "state"):
+                    memory, start = starts.get(k, (None, 0))
+                    self._buffers[k] = memory.bytes[start:] if memory is not None else None
+                    if b.kind == "param" and memory is not None:
+                        self._holders[k] = memory.holder
+            self._programs.clear()
 
     def counters(self) -> dict[str, int]:
         """Totals since the session was opened; steps count as dispatches, runs as submits."""
@@ -250,10 +257,11 @@ class HostSession:
 
     def close(self) -> None:
         """Frees the buffers."""
-        self._closed = True
-        self._programs.clear()
-        self._buffers, self._holders, self._residents = [], {}, {}
-        self._scratch = aligned_bytes(0)
+        with self._binding:
+            self._closed = True
+            self._programs.clear()
+            self._buffers, self._holders, self._residents = [], {}, {}
+            self._scratch = aligned_bytes(0)
 
     def fill_buffer(self, index: int, word: int) -> None:
         """Fills a buffer with one 32-bit word; inputs have none here."""

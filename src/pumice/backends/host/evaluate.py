@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pumice.backends.host.routines.finishing import Factor, ending_of, factor_re
 from pumice.backends.host.routines.region import Instruction, Name, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
+from pumice.core.records import dataclass
 from pumice.ir.pack_kernels import PREFIX
 from pumice.ir.registry import get_op
 from pumice.plan.plan import Part, Step

@@ -121,6 +121,7 @@ class NullSession:
     overlaps = False
     skip_unchanged: bool | None = None
     whole_updates = True
+    binds_apart = False
 
     def __init__(self, device: NullDevice, plan: Plan, residents: Mapping[int, Resident]) -> None:
         self.device, self.plan = device, plan

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Shape
+from pumice.core.records import dataclass
 from pumice.ir.gradient import Backward, Gradients, Val
 from pumice.ir.gradients.index import read_back
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from pumice.core.dims import Dim, ceildiv
+from pumice.core.records import dataclass
 from pumice.errors import ShapeError
 from pumice.ir.gradient import Val
 from pumice.ir.registry import Attrs

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dims import shape_text
+from pumice.core.records import dataclass
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.gradients import rasterize as gradients
 from pumice.ir.ops.shape import plain, sample

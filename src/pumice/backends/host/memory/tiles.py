@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.backends.host.memory.tile_layout import BIT_BYTES, TileFormat, deal_bits, gather_bits, tile_format
 from pumice.core.blocks import codec_of
 from pumice.core.dtypes import DType
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array, Packed
 
 TILE_ROWS = 32

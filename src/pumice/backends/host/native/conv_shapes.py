@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
 
 from pumice.backends.host.native.windows import Windows
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
 # Elements that the kernels can count.

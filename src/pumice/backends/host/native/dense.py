@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.native.kernel_tasks import Task, address
 from pumice.backends.host.native.sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BYTES, SLAB, SLAB_BYTES, WIDENED_BYTES
 from pumice.core import dtypes
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
 _LANES, _SLAB_FLOATS = 32, 16

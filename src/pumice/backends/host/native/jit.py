@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import itertools
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -194,11 +195,21 @@ def level() -> Level | None:
 @functools.cache
 def kernels() -> Kernels | None:
     """The kernels, loaded on the first call; None where they cannot be used."""
+    with _loading:
+        return _only_kernels()
+
+
+@functools.cache
+def _only_kernels() -> Kernels | None:
+    """The one object of this process: two threads may want it for the first time at once, and it starts threads."""
     code = _machine_code()
     try:
         return None if code is None else Kernels(code, thread_count())
     except ImportError:  # numba refuses this NumPy
         return None
+
+
+_loading = threading.RLock()
 
 
 def loaded() -> Kernels | None:

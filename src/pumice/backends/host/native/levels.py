@@ -10,10 +10,10 @@ import functools
 import importlib.util
 import os
 import platform
-from dataclasses import dataclass
 from typing import Literal
 
 from pumice import config
+from pumice.core.records import dataclass
 from pumice.errors import InputError, UnknownName
 
 ByteDots = Literal["vpdpbusd", "maddubs", "sdot", "none"]

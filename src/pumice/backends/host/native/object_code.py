@@ -12,8 +12,9 @@ import mmap
 import struct
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from pumice.core.records import dataclass
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

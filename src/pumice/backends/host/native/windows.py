@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from pumice.core.records import dataclass
 from pumice.ir.ops.window import taps
 
 

@@ -14,13 +14,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task, address
+from pumice.core.records import dataclass
 from pumice.core.threads import thread_count
 from pumice.ir.registry import Array
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from pumice.backends.host.native.conv_sizes import ConvSizes, conv_sizes
 from pumice.backends.host.native.kernel_tasks import Task, is_dense
 from pumice.backends.host.routines import blas
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
+from pumice.core.records import dataclass
 from pumice.ir.ops.window import index
 from pumice.ir.registry import Array
 

@@ -7,7 +7,7 @@ each channel plus another, plus a tensor of the same shape, between two limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -17,6 +17,7 @@ from pumice.backends.host.routines.calls import NodeCall
 from pumice.backends.host.routines.region import Instruction, Name, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.core import dtypes
+from pumice.core.records import dataclass
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from pumice.backends.host.memory.arrays import NpDType, as_f32, is_half
 from pumice.backends.host.native.kernel_tasks import MAPS, Native, elementwise
 from pumice.backends.host.routines.calls import NodeCall
 from pumice.core.dtypes import dtype as named_dtype
+from pumice.core.records import dataclass
 from pumice.ir.registry import Array, Scalar
 
 Run = Callable[..., Any]
