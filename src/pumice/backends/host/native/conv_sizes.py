@@ -11,7 +11,8 @@ class ConvSizes:
 
     `rows` × `lanes` results are summed in registers while `deep` numbers of each window pass by; a part has up to `tiles` tiles
     of as many positions as lanes. The gradient by weight takes `weights` weights of an output channel over `chunk` positions.
-    `masks`: parts of vectors are read and written as fast as whole ones.
+    `masks`: parts of vectors are read and written as fast as whole ones. Where all channels are brought into tiles first, a part
+    has `columns` of them.
     """
 
     rows: int
@@ -21,6 +22,7 @@ class ConvSizes:
     weights: int
     chunk: int
     masks: bool
+    columns: int = 16
 
     @property
     def slab_bytes(self) -> int:

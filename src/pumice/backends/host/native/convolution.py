@@ -19,8 +19,8 @@ from pumice.backends.host.native.windows import three_axes
 from pumice.core.records import dataclass
 from pumice.ir.registry import Array
 
-# Parts of a task from which on no thread waits long for another.
-_ENOUGH_PARTS = 16
+# Parts of a task from which on no thread waits long for another, and as many as are made where tiles are small enough.
+_ENOUGH_PARTS, _MOST_PARTS = 16, 32
 # Multiplications in the time that packing or gathering a number takes.
 _PACKING = 8
 # Positions of a piece that is summed apart, at least; elements of a part of the sum of pieces.
@@ -135,13 +135,13 @@ def _tasks(
     # Tiles of a convolution of one tap end with an image.
     entries, tiles = (n * groups, -(-prod(p.counts) // sizes.lanes)) if p.is_pointwise else (groups, -(-positions // sizes.lanes))
     slabs, kernel = sizes.slabs(outputs), "pointwise" if p.is_pointwise else "conv"
-    many = max(1, min(sizes.tiles, entries * tiles // _ENOUGH_PARTS))
+    many = max(1, min(sizes.tiles, entries * tiles // _MOST_PARTS))
     high, packed = slabs, 4 * -(-groups * slabs * depth * sizes.rows // 16) * 16
     gathered = 0
     if entries * -(-tiles // many) < _ENOUGH_PARTS and slabs > 1:
-        # Few positions: all windows are gathered first, and threads share the weights.
-        gathered, many = packed, min(tiles, sizes.tiles)
-        high = max(1, slabs * entries * -(-tiles // many) // _ENOUGH_PARTS)
+        # Few positions: all windows are gathered first, and threads share the weights, or few of them and the positions.
+        across = max(-(-tiles // sizes.tiles), -(-_ENOUGH_PARTS // (slabs * entries)))
+        gathered, many, high = packed, -(-tiles // across), 1
     size = packed + (4 * entries * depth * tiles * sizes.lanes if gathered else 0)
     steps = _strides(out_size)
     begin = 4 * sum(at * step for at, step in zip(p.first, steps, strict=True))
@@ -175,8 +175,10 @@ def _tasks(
     if depth and copy is None:
         tasks.append(Task("conv_weights_f32", places, groups * slabs, _PACKING * w.size, keep, scratch=size))
     if gathered and depth:
-        parts, work = entries * -(-depth // sizes.deep) * tiles, _PACKING * groups * depth * positions
-        name, each = ("pointwise_columns_f32", 0) if p.is_pointwise else ("conv_windows_f32", sizes.table_bytes)
+        name, parts, each = "conv_windows_f32", entries * -(-depth // sizes.deep) * tiles, sizes.table_bytes
+        if p.is_pointwise:
+            name, parts, each = "pointwise_columns_f32", entries * -(-depth // sizes.columns), 0
+        work = _PACKING * groups * depth * positions
         tasks.append(Task(name, places, parts, work, keep, scratch=size, each=each))
     parts = entries * -(-tiles // many) * -(-slabs // high)
     work = max(depth, 8) * positions * groups * outputs

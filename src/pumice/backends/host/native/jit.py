@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from pumice.backends.host.native.levels import Level
     from pumice.backends.host.native.machine_code import MachineCode, Report
 
-# Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
-_MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
-_PARTS_PER_THREAD = 4
+# Multiplications, or moved elements, that make it worth to share a task, and those of the smallest chunk of it. Threads take many
+# chunks at a time until few are left.
+_MIN_SHARED, _MIN_CHUNK = 1 << 16, 1 << 15
+_CHUNKS_PER_THREAD = 16
 # How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
 # Interrupts and other virtual machines on the same cores stop a thread for up to some hundred µs: waiting costs less
 # than to go on alone. A program that has taken the core keeps it for milliseconds.
@@ -75,12 +76,10 @@ class Kernels:
         table = np.zeros((len(tasks), RECORD), np.int64)
         at, threads = jobs.ctypes.data, self._pool.workers + 1
         for record, t in zip(table, tasks):
-            # Not shared, a task has no chunks; shared, a few for each thread, rather more, so that no thread waits long for the
-            # last one.
-            least = -(-_MIN_PART * t.parts // max(1, t.work))
-            chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
-            looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
-            record[:] = self._code.address(t.kernel, t.code), at + 8, t.parts, chunk if chunk < t.parts else 0, int(looks)
+            chunk = _chunk(t.parts, t.work, threads)
+            taken = max(chunk, t.parts // (2 * threads))
+            looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * taken * t.work // max(1, t.parts)
+            record[:] = self._code.address(t.kernel, t.code), at + 8, t.parts, chunk, int(looks)
             at += 8 * (1 + len(t.words))
         run, keep = self._run, (tasks, jobs, table)
         ranges = [(table[a:b], tasks[a:b]) for a, b in _ranges([t.work for t in tasks])]
@@ -121,6 +120,23 @@ class Kernels:
         with pool.lock:
             pool.rouse(wanted)
             self._run_tasks(pool.control, table, count)
+
+
+def _chunk(parts: int, work: int, threads: int) -> int:
+    """How many parts of a task are a chunk; 0 if one thread does it all.
+
+    There are as many chunks for each thread, or so many that it matters little.
+
+    >>> _chunk(128, 3 * _MIN_CHUNK, 2), _chunk(128, _MIN_CHUNK, 2), _chunk(49, 1 << 30, 2), _chunk(640, 1 << 30, 2)
+    (64, 0, 1, 20)
+    """
+    if threads == 1 or work < _MIN_SHARED:
+        return 0
+    count = min(parts, work // _MIN_CHUNK, _CHUNKS_PER_THREAD * threads)
+    if count > threads:
+        count -= count % threads
+    chunk = max(1, parts // max(1, count))
+    return chunk if chunk < parts else 0
 
 
 def _ranges(works: Sequence[int]) -> list[tuple[int, int]]:

@@ -18,14 +18,16 @@ import numpy as np
 
 from pumice.ir.registry import Array
 
-# The words of the control block, on cache lines of their own. CLAIM holds the number of the task in its upper half and the
-# next part to be taken in its lower one; DONE counts parts that are finished; BUSY says that more tasks follow at once. ALONE is
-# the number of tasks that are not shared, as other programs had the cores when some were: a worker that is stopped in the
-# middle of its part delays all. It is longer each time, by BACKOFF. ASLEEP is what the function `sleepers` answers.
+# The words of the control block, on cache lines of their own. CLAIM holds the number of the task in its upper half, and in its
+# lower one, 16 bits each, the first chunk of parts that is left and the one after the last. The caller takes chunks from the
+# front, workers from the back: with two threads each has the same half of every task, so that most of what it reads is what it
+# has written itself, and is in its own cache. DONE counts parts that are finished; BUSY says that more tasks follow at once.
+# ALONE is the number of tasks that are not shared, as other programs had the cores when some were: a worker that is stopped in
+# the middle of its part delays all. It is longer each time, by BACKOFF. ASLEEP is what the function `sleepers` answers.
 LINE = 8
-CLAIM, DONE, TOTAL, CHUNK, KERNEL, JOB, BUSY, ALONE, BACKOFF, ASLEEP = 0, LINE, *range(2 * LINE, 2 * LINE + 8)
-PARKED = 3 * LINE  # one line for each worker: 1 while it sleeps or is about to
-# The words of a task's record: the kernel's address, that of the task's words, the number of parts, of those taken at once, and
+CLAIM, DONE, TOTAL, CHUNK, KERNEL, JOB, BUSY, ALONE, BACKOFF, ASLEEP, THREADS = 0, LINE, *range(2 * LINE, 2 * LINE + 9)
+PARKED = 4 * LINE  # one line for each worker: 1 while it sleeps or is about to
+# The words of a task's record: the kernel's address, that of the task's words, the number of parts, of those of a chunk, and
 # of looks that the last one may take.
 RECORD = 5
 # How long a worker stays awake without work: as long as Python may take between two tokens. To wake it costs a tenth of one.
@@ -67,9 +69,10 @@ class ThreadPool:
             raise
 
     def _start(self) -> None:
-        memory = np.zeros((4 + self.workers) * LINE, np.int64)
+        memory = np.zeros((5 + self.workers) * LINE, np.int64)
         skip = -memory.ctypes.data % 64 // 8
         self._words = memory[skip:]
+        self._words[THREADS] = self.workers + 1
         self.control = self._words.ctypes.data
         self._gates: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(self.workers)]
         patience = _spins(self._serve)
@@ -91,7 +94,7 @@ def _work(serve: Compiled, words: Array, me: int, patience: int, gate: SimpleQue
 def _spins(serve: Compiled) -> int:
     """How many looks at a control block fill the time that a worker stays awake: pauses differ a lot between processors."""
     tries, fastest = 200, 1.0
-    empty = np.zeros(4 * LINE, np.int64)
+    empty = np.zeros(5 * LINE, np.int64)
     for _ in range(3):
         start = time.perf_counter()
         serve(empty.ctypes.data, 0, tries)

@@ -15,7 +15,14 @@ import numpy as np
 
 from pumice.backends.host.native.codegen.conv_code import ANYWHERE, NEXT, NEXT_BUT_ONE, gather_columns
 from pumice.backends.host.native.codegen.conv_products import HALF, ROWS, SIZES, WIDE
-from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float, set_int, set_long
+from pumice.backends.host.native.codegen.lanes import (
+    fetch_range,
+    float_at,
+    long_at,
+    set_float,
+    set_int,
+    set_long,
+)
 from pumice.backends.host.native.kernels.conv_products import multiply, store_product
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
@@ -198,6 +205,17 @@ def gather_tile(job: int, group: int, table: int, begin: int, end: int, to: int)
             )  # fmt: skip
 
 
+@_inlined
+def _fetch_channels(job: int, group: int, begin: int, end: int) -> None:
+    """Asks for the channels of a group that numbers begin…end-1 of its windows are from, of all images."""
+    taps, channels = long_at(job + TAP_COUNT), long_at(job + CHANNELS)
+    plane = long_at(job + SIZE_Z) * long_at(job + SIZE_Y) * long_at(job + SIZE_X)
+    first, last = begin // taps, min(channels, (end + taps - 1) // taps)
+    for n in range(long_at(job + IMAGES)):
+        source = n * long_at(job + SOURCE_IMAGE) + (group * channels + first) * plane
+        fetch_range(long_at(job + SOURCE) + 4 * source, 4 * (last - first) * plane)
+
+
 def conv_windows_f32(job: int, first: int, last: int) -> None:
     """All windows, where there are so few that threads share the weights; a part is a tile of a block of numbers."""
     tiles, depth = (positions_of(job) + WIDE - 1) // WIDE, depth_of(job)
@@ -208,6 +226,8 @@ def conv_windows_f32(job: int, first: int, last: int) -> None:
         start = block * DEEP
         stop = min(depth, start + DEEP)
         find_places(job, tile, table)
+        if tile == 0 or part == first:
+            _fetch_channels(job, group, start, stop)
         to = long_at(job + PACKED) + long_at(job + GATHERED) + TILE_BYTES * ((group * depth + start) * tiles)
         gather_tile(job, group, table, start, stop, to + TILE_BYTES * tile * (stop - start))
     give_work(job, table)
@@ -274,9 +294,12 @@ def conv_f32(job: int, first: int, last: int) -> None:
     work = take_work(job)
     tables = work + _TILES * DEEP * TILE_BYTES
     block = tables + _TILES * TABLE_BYTES
-    for part in range(first, last):
-        group, left, top = part // (across * down), part // down % across * many, part % down * high
-        right, bottom = min(tiles, left + many), min(slabs, top + high)
+    while first < last:
+        group, left, top = first // (across * down), first // down % across * many, first % down * high
+        # All parts of the same tiles at once: what is in cache of these is read again for all slabs.
+        together = min(last - first, down - first % down)
+        first += together
+        right, bottom = min(tiles, left + many), min(slabs, top + together * high)
         for t in range(left, right):
             find_places(job, t, tables + (t - left) * TABLE_BYTES)
         start = 0

@@ -23,6 +23,7 @@ from pumice.backends.host.native.codegen.depthwise_code import (
 )
 from pumice.backends.host.native.codegen.lanes import (
     copy_bytes,
+    fetch_range,
     float_at,
     load_f32,
     long_at,
@@ -225,8 +226,12 @@ def _filter(job: int, part: int, channel: int, y: int, is_many: bool, by_two: bo
 @_inlined
 def _filter_planes(job: int, first: int, last: int, by_two: bool, together: int, nothing: int) -> None:
     count = long_at(job + ROWS_COUNT_Y)
+    plane = 4 * long_at(job + ROWS_SIZE_Y) * long_at(job + ROWS_SIZE_X)
+    fetch_range(long_at(job + ROWS_SOURCE) + first * plane, plane)
     for part in range(first, last):
         channel = part % long_at(job + ROWS_CHANNELS)
+        if part + 1 < last:
+            fetch_range(long_at(job + ROWS_SOURCE) + (part + 1) * plane, plane)
         if count < together:
             for y in range(count):
                 _filter(job, part, channel, y, False, by_two, nothing)

@@ -22,6 +22,7 @@ from pumice.backends.host.native.codegen.lanes import (
     f16_at,
     fetch_for_reading,
     fetch_for_writing,
+    fetch_range,
     float_at,
     load_bf16,
     load_f16,
@@ -249,6 +250,8 @@ def pack_slab(source: int, row: int, step: int, rows: int, count: int, to: int) 
     """Up to SLAB rows as [count, SQUARE], with a k of zeros behind an odd number of them."""
     k = 0
     if step == 4:
+        for r in range(rows):
+            fetch_range(source + r * row, 4 * count)
         while k + SQUARE <= count:
             turn_square(source + 4 * k, row, rows, to + k * SLAB_PITCH, SLAB_PITCH)
             k += SQUARE

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 
 from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE, copy_columns
-from pumice.backends.host.native.codegen.lanes import long_at
+from pumice.backends.host.native.codegen.lanes import fetch_range, long_at
 from pumice.backends.host.native.kernels.conv import (
     CHANNELS,
     COUNT_X,
@@ -36,6 +36,7 @@ from pumice.backends.host.native.kernels.conv import (
 )
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
+COLUMN_CHANNELS = SIZES.columns
 _TILES_BYTES = SIZES.tiles * DEEP * TILE_BYTES
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
@@ -56,14 +57,17 @@ def _copy_tile(job: int, entry: int, tile: int, start: int, count: int, to: int)
 
 
 def pointwise_columns_f32(job: int, first: int, last: int) -> None:
-    """All tiles, where there are so few that threads share the weights; a part is a tile of a block of channels."""
-    tiles, depth = (_plane(job) + WIDE - 1) // WIDE, long_at(job + CHANNELS)
-    blocks = (depth + DEEP - 1) // DEEP
+    """All tiles, where there are so few that threads share the weights; a part is COLUMN_CHANNELS channels of an entry."""
+    plane, depth = _plane(job), long_at(job + CHANNELS)
+    tiles, some = (plane + WIDE - 1) // WIDE, (depth + COLUMN_CHANNELS - 1) // COLUMN_CHANNELS
     for part in range(first, last):
-        entry, start, tile = part // (blocks * tiles), part // tiles % blocks * DEEP, part % tiles
-        count = min(DEEP, depth - start)
-        to = long_at(job + PACKED) + long_at(job + GATHERED) + TILE_BYTES * ((entry * depth + start) * tiles + tile * count)
-        _copy_tile(job, entry, tile, start, count, to)
+        entry, begin = part // some, part % some * COLUMN_CHANNELS
+        start = begin - begin % DEEP
+        count, mine = min(DEEP, depth - start), min(COLUMN_CHANNELS, depth - begin)
+        fetch_range(long_at(job + SOURCE) + 4 * (entry * depth + begin) * plane, 4 * mine * plane)
+        to = long_at(job + PACKED) + long_at(job + GATHERED) + TILE_BYTES * ((entry * depth + start) * tiles + begin - start)
+        for tile in range(tiles):
+            _copy_tile(job, entry, tile, begin, mine, to + TILE_BYTES * tile * count)
 
 
 def pointwise_f32(job: int, first: int, last: int) -> None:
@@ -74,9 +78,12 @@ def pointwise_f32(job: int, first: int, last: int) -> None:
     across, down = (tiles + many - 1) // many, (slabs + high - 1) // high
     work = take_work(job)
     block = work + _TILES_BYTES
-    for part in range(first, last):
-        entry, left, top = part // (across * down), part // down % across * many, part % down * high
-        right, bottom, group = min(tiles, left + many), min(slabs, top + high), entry % groups
+    while first < last:
+        entry, left, top = first // (across * down), first // down % across * many, first % down * high
+        # All parts of the same tiles at once: what is in cache of these is read again for all slabs.
+        together = min(last - first, down - first % down)
+        first += together
+        right, bottom, group = min(tiles, left + many), min(slabs, top + together * high), entry % groups
         for start in range(0, depth, DEEP):
             count = min(DEEP, depth - start)
             ends = start + count == depth and finishes

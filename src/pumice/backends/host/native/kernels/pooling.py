@@ -10,7 +10,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from pumice.backends.host.native.codegen.lanes import block_memory, float_at, long_at, set_float
+from pumice.backends.host.native.codegen.lanes import (
+    block_memory,
+    fetch_range,
+    float_at,
+    long_at,
+    set_float,
+)
 from pumice.backends.host.native.codegen.pool_code import LANES, fill_row, fold_row, slide_row, slide_row_by_two
 
 _F32 = np.float32
@@ -81,6 +87,7 @@ def _pool_rows(job: int, first: int, last: int, takes_max: bool, length: int) ->
     row, kernel = block_memory(), long_at(job + KERNEL_X)
     for part in range(first, last):
         x, out, share = long_at(job + LARGE) + part * large, long_at(job + OUT) + part * small, long_at(job + SHARES)
+        fetch_range(x, large)
         for wz in range(long_at(job + COUNT_Z)):
             z0, z1 = _span(job, 0, wz)
             for wy in range(long_at(job + COUNT_Y)):

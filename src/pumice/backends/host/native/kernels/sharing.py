@@ -26,12 +26,14 @@ from pumice.backends.host.threads.pool import (
     LINE,
     PARKED,
     RECORD,
+    THREADS,
     TOTAL,
 )
 
-_LOW = 0xFFFFFFFF
-_CLOSED = 0x7FFFFFFF  # a next part that no task reaches: the description is being rewritten
+_SHORT = 0xFFFF
 _NUMBERS = 0x7FFFFFFF
+# A thread takes this part of its share in what is left.
+_SHARE = 2
 # How many times longer a worker stays awake between the tasks of one call.
 _BUSY_FACTOR = 10
 _LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
@@ -90,15 +92,24 @@ def _call_kernel(builder: Any, kernel: Any, job: Any, first: Any, last: Any) -> 
 
 
 @_inlined
-def _take(control: int) -> bool:
-    """Does the next part of the current task; False if there is none."""
+def _is_open(claim: int) -> bool:
+    """Whether chunks are left."""
+    return claim & _SHORT < claim >> 16 & _SHORT
+
+
+@_inlined
+def _take(control: int, from_front: bool) -> bool:
+    """Does some of the chunks that are left of the current task, many at first and then fewer; False if there are none."""
     claim = _read(control, CLAIM)
-    first, total, chunk = claim & _LOW, _read(control, TOTAL), _read(control, CHUNK)
-    if first >= total:
+    if not _is_open(claim):
         return False
-    last = min(first + chunk, total)
+    front, back = claim & _SHORT, claim >> 16 & _SHORT
+    total, chunk = _read(control, TOTAL), _read(control, CHUNK)
+    count = max(1, (back - front) // (_SHARE * _read(control, THREADS)))
+    begin = front if from_front else back - count
     # If this succeeds, what was read belongs together: CLAIM changes before a new description is written.
-    if _swap(control, CLAIM, claim, claim - first + last):
+    if _swap(control, CLAIM, claim, claim + count if from_front else claim - (count << 16)):
+        first, last = begin * chunk, min((begin + count) * chunk, total)
         _call_kernel(_read(control, KERNEL), _read(control, JOB), first, last)
         _add(control, DONE, last - first)
     return True
@@ -108,7 +119,7 @@ def serve(control: int, me: int, patience: int) -> None:
     """Works on whatever comes until nothing has come for a while; then the caller must sleep until it is woken."""
     parked, idle = PARKED + LINE * me, 0
     while True:
-        if _take(control):
+        if _take(control, False):
             idle = 0
             continue
         idle += 1
@@ -117,7 +128,7 @@ def serve(control: int, me: int, patience: int) -> None:
             continue
         _write(control, parked, 1)
         # Work that came just now: no one would wake this worker for it.
-        if _read(control, CLAIM) & _LOW >= _read(control, TOTAL) or not _swap(control, parked, 1, 0):
+        if not _is_open(_read(control, CLAIM)) or not _swap(control, parked, 1, 0):
             return
         idle = 0
 
@@ -135,13 +146,13 @@ def sleepers(control: int, workers: int, wanted: int) -> None:
 def _post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
     """Opens a task to all who are awake."""
     number = ((_read(control, CLAIM) >> 32) + 1) & _NUMBERS
-    _write(control, CLAIM, (number << 32) | _CLOSED)
+    _write(control, CLAIM, number << 32)  # none are left: the description is being rewritten
     _write(control, TOTAL, total)
     _write(control, CHUNK, chunk)
     _write(control, KERNEL, kernel)
     _write(control, JOB, job)
     _write(control, DONE, 0)
-    _write(control, CLAIM, number << 32)
+    _write(control, CLAIM, (number << 32) | ((total + chunk - 1) // chunk << 16))
 
 
 @_inlined
@@ -150,7 +161,7 @@ def _finish(control: int, patience: int) -> None:
 
     `patience` 0 waits for every worker: the task is large.
     """
-    while _take(control):
+    while _take(control, True):
         pass
     looks, limit = 0, patience if patience else _LOOKS_BEFORE_YIELD
     while _read(control, DONE) < _read(control, TOTAL):
