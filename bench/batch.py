@@ -187,7 +187,8 @@ def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None
     sizes = SMALL if device.caps.software else Sizes()
     bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds, precision=setting.precision)
     slots = max(setting.sequences)
-    room: dict[str, Any] = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
+    # A context from which prompts are read in parts of the usual size: else the first sequence ends before the last one begins.
+    room: dict[str, Any] = {"slots": slots, "context": 8 * setting.context, "memory": slots * (setting.context + PAGE)}
     weights = random_weights(CAUSAL[name], device, **precision_option(ModelWeights, setting.precision))
     engine = stack.enter_context(Engine(weights, **room, cache_dtype="f16"))
     peers.settle()

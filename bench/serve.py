@@ -68,7 +68,8 @@ def free_port() -> int:
 @contextmanager
 def running(command: Sequence[str], port: int, path: str, threads: int) -> Iterator[subprocess.Popen[bytes]]:
     """A server process, once it answers at a path; it is ended afterwards."""
-    env = {**os.environ, **thread_settings(threads), "PYTHONPATH": str(ROOT / "src")}
+    paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, **thread_settings(threads), "PYTHONPATH": paths}
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _SECONDS_TO_START
