@@ -15,13 +15,11 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from measure import ROOT, Worker, checkout, in_turns, some_of, thread_settings
-from train_step import Sizes
 
 from pumice.sources import resolve
 
@@ -94,7 +92,8 @@ def start(group: str, checkout: Path, threads: int) -> Worker | ColdWorker:
     bench, count = checkout / "bench", str(threads)
     environment = {**thread_settings(threads), "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(bench)])}
     if group == "train":
-        sizes = json.dumps(asdict(Sizes(threads=threads)))
+        # Only what every checkout knows; the rest is as usual.
+        sizes = json.dumps({"threads": threads})
         return Worker(sys.executable, bench / "train_step.py", "--serve", "pumice", "--sizes", sizes, environment=environment)
     if group == "plan":
         return ColdWorker(
