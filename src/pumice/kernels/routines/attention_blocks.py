@@ -11,7 +11,6 @@ from pumice.ir.graph import Node
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MOST, static_size
-from pumice.kernels.routines.common import store_four, stores_fours
 
 _SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
 _MOST_SUMS = 8
@@ -381,12 +380,6 @@ class BlockKernel(AttentionOperands):
         head, query = self.head_and_query("row")
         p.push()
         columns = [kb.let(f"lane * 4u + {e}u", "column") for e in range(4)]
-        places = [self.reordered(("batch", head, query, column)) for column in columns]
-        values = [p.root_value(idx, f"result.{axis}") for idx, axis in zip(places, "xyzw", strict=True)]
-        if stores_fours(p):
-            store_four(p, places[0], values)
-        else:
-            for idx, value in zip(places, values, strict=True):
-                p.store(idx, value)
+        self.store_fours(head, query, columns, "result")
         p.pop()
         kb.close()

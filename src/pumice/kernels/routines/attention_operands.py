@@ -16,7 +16,7 @@ from pumice.kernels.context import find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
 from pumice.kernels.routines.attention_append import CACHED, NewRows, cached_views
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MOST, NEAR, static_size
-from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, vector_width
+from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, store_four, stores_fours, vector_width
 
 _T = TypeVar("_T")
 
@@ -49,6 +49,17 @@ class HeadsOfKeys:
     def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
         """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
         return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
+
+    def store_fours(self, head: str, query: str, columns: list[str], result: str) -> None:
+        """Stores four neighbouring results of a row, the parts of a vec4, at these columns."""
+        p = self.p
+        places = [self.reordered(("batch", head, query, column)) for column in columns]
+        values = [p.root_value(idx, f"{result}.{axis}") for idx, axis in zip(places, "xyzw", strict=True)]
+        if stores_fours(p):
+            store_four(p, places[0], values)
+        else:
+            for idx, value in zip(places, values, strict=True):
+                p.store(idx, value)
 
     def per_batch(self, view: View) -> str:
         """WGSL for the element of a batch entry."""

@@ -10,7 +10,7 @@ from pumice.ir.graph import Node
 from pumice.kernels.pull import Index, Puller, float_literal, plus
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, static_size
-from pumice.kernels.routines.common import Side, divides, store_four, stores_fours
+from pumice.kernels.routines.common import Side, divides
 from pumice.kernels.routines.fragments import EACH, LANES, SIZE, TILES_NAME, Kind, pack_pair
 
 # What a row's scores may exceed the number that its weights are relative to: e^5.5 in 16 bits is as exact as 1, and sums
@@ -351,12 +351,7 @@ class StripKernel(AttentionOperands):
         kb.emit("if (share == 0u) { of_rows[own_row] = keep; }")
         kb.emit("subgroupBarrier();")
         for first, count in self._columns():
-            for i in self.strips:
-                for j in range(count):
-                    kb.emit(f"coopStoreT(acc{i}_{first + j}, &{TILES_NAME}[{self._score_place(i, j)}], {c.score_pitch}u);")
-            kb.emit("subgroupBarrier();")
-            fours = count * SIZE // 4
-            kb.open(f"for (var e = lane; e < {c.strip * fours}u; e += {LANES}u)")
+            fours = self._open_sums(first, count)
             kb.emit(f"{TILES_NAME}[scores + e / {fours}u * {c.score_pitch}u + e % {fours}u] *= of_rows[strip + e / {fours}u];")
             kb.close()
             kb.emit("subgroupBarrier();")
@@ -366,6 +361,17 @@ class StripKernel(AttentionOperands):
                     kb.emit(f"acc{i}_{first + j} = {call}(&{TILES_NAME}[{self._score_place(i, j)}], {c.score_pitch}u);")
             kb.emit("subgroupBarrier();")
         kb.close()
+
+    def _open_sums(self, first: int, count: int) -> int:
+        """Puts sums into the subgroup's own memory, and opens a loop over their fours; how many of these a row has."""
+        kb, c = self.kb, self.choice
+        for i in self.strips:
+            for j in range(count):
+                kb.emit(f"coopStoreT(acc{i}_{first + j}, &{TILES_NAME}[{self._score_place(i, j)}], {c.score_pitch}u);")
+        kb.emit("subgroupBarrier();")
+        fours = count * SIZE // 4
+        kb.open(f"for (var e = lane; e < {c.strip * fours}u; e += {LANES}u)")
+        return fours
 
     def _columns(self) -> list[tuple[int, int]]:
         """The columns of sums in parts that fit the subgroup's own memory: the first fragment, and how many."""
@@ -382,12 +388,7 @@ class StripKernel(AttentionOperands):
         # Scores may lie where the queries were, of which other subgroups without keys may not have taken theirs.
         kb.emit("workgroupBarrier();")
         for first, count in self._columns():
-            for i in self.strips:
-                for j in range(count):
-                    kb.emit(f"coopStoreT(acc{i}_{first + j}, &{TILES_NAME}[{self._score_place(i, j)}], {c.score_pitch}u);")
-            kb.emit("subgroupBarrier();")
-            fours = count * SIZE // 4
-            kb.open(f"for (var e = lane; e < {c.strip * fours}u; e += {LANES}u)")
+            fours = self._open_sums(first, count)
             kb.emit(f"let r = e / {fours}u;")
             kb.emit("let out_row = row0 + strip + r;")
             kb.open(f"if (out_row < {kb.dim(self.rows)})")
@@ -395,13 +396,7 @@ class StripKernel(AttentionOperands):
             p.push()
             head, query = self.head_and_query("out_row")
             columns = [kb.let(f"{first * SIZE}u + e % {fours}u * 4u + {e}u", "column") for e in range(4)]
-            places = [self.reordered(("batch", head, query, column)) for column in columns]
-            values = [p.root_value(idx, f"result.{axis}") for idx, axis in zip(places, "xyzw", strict=True)]
-            if stores_fours(p):
-                store_four(p, places[0], values)
-            else:
-                for idx, value in zip(places, values, strict=True):
-                    p.store(idx, value)
+            self.store_fours(head, query, columns, "result")
             p.pop()
             kb.close()
             kb.close()
