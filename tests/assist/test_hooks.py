@@ -157,8 +157,8 @@ def test_what_a_caller_gets_as_an_error_is_reported_once(model: LanguageModel, s
     failing("generate", lambda: model.engine.submit("hello", deadline=-1))
     failing("generate", lambda: model.engine.submit("hello", max_tokens=5000, strict=True))
     failing("generate", lambda: model.chat().send(7))  # type: ignore[arg-type]
-    failing("generate", lambda: model.generate("hello", grammar=FailingGrammar(2), max_tokens=9))
-    failing("generate", lambda: list(model.engine.submit("hello", grammar=FailingGrammar(2), max_tokens=9)))
+    failing("generate", lambda: model.generate("hello", grammar=FailingGrammar(2), **TURN))
+    failing("generate", lambda: list(model.engine.submit("hello", grammar=FailingGrammar(2), **TURN)))
     failing("json", lambda: model.generate_object("hello", 7))
     failing("json", lambda: model.generate_object("hello", {"type": "object"}, top_p=2))
     failing("json", lambda: model.generate_object("hello", {"type": "array", "minItems": 99}, max_tokens=2, temperature=0))
@@ -268,9 +268,10 @@ def test_a_wait_for_a_slot_is_reported(model: LanguageModel) -> None:
         others = [engine.submit(f"{k}", **TURN) for k in range(3)]
         answers = [other.result() for other in others]
         first.result()
+    # The events come in the order of the starts; how long each waited also depends on when it could be submitted.
     waited = [1e3 * a.timings["queue_s"] for a in answers]
     assert [w.wait_ms for w in waits[:3]] == waited and all(w.started and w.model == model.name for w in waits) and not long
-    assert waited == sorted(waited) and waits[0].waiting >= waits[2].waiting == 0
+    assert waits[0].waiting >= waits[2].waiting == 0
 
 
 def test_a_call_that_ends_while_it_waits_says_how_long_it_waited(model: LanguageModel, seen: Seen) -> None:
@@ -449,6 +450,6 @@ def test_without_hooks_no_event_is_made(model: LanguageModel, monkeypatch: pytes
         monkeypatch.setattr(kind, "__init__", unexpected)
     assert model.generate("hello", **TURN).tokens and model.engine.submit("hello", **TURN).result().tokens
     with pytest.raises(InputError, match="no more"):
-        model.generate("hello", grammar=FailingGrammar(1), max_tokens=5)
+        model.generate("hello", grammar=FailingGrammar(1), **TURN)
     with pytest.raises(InputError, match="top_p"):
         model.generate("hello", top_p=2)
