@@ -14,6 +14,7 @@ from pumice.serve.frames import Frame, pack, receive
 from pumice.serve.settings import HostSettings
 from pumice.serve.spec import ModelSpec
 
+_SECONDS_WITHOUT_PIPE = 1.0
 _SECONDS_TO_CLOSE = 5.0
 
 
@@ -94,12 +95,22 @@ class WorkerProcess:
                     )
                 else:
                     self._on_frame(frame)
-        finally:
-            # Without its pipe a worker is of no use.
+        except BaseException:
             self.kill()
-            code = await self.process.wait()
+            raise
+        finally:
+            code = await self._end()
             self._fail(unavailable(f"the worker ended while it loaded the model (code {code})", code="worker_ended"))
         return code
+
+    async def _end(self) -> int:
+        """The exit code of a worker whose pipe is closed: without it a worker is of no use."""
+        # One that is about to end gets no signal: Popen would look whether it is there, and take its exit code from asyncio.
+        try:
+            return await asyncio.wait_for(self.process.wait(), _SECONDS_WITHOUT_PIPE)
+        except TimeoutError:
+            self.kill()
+            return await self.process.wait()
 
     def _fail(self, error: ApiError) -> None:
         if not self._ready.done():
