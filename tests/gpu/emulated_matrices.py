@@ -17,6 +17,8 @@ from pumice.plan.plan import MATRIX_FEATURES, Kernel, Plan, PlanOptions
 
 import harness
 
+# What the software device would be with matrix units.
+MATRIX_CAPS: dict[str, Any] = {"matrix_f16": True, "matrix_bf16": True, "software": False}
 _UNPACK = {
     "matrix_f16": "unpack2x16float(word)[i % 2u]",
     "matrix_bf16": "bitcast<f32>(select(word << 16u, word & 0xffff0000u, i % 2u == 1u))",
@@ -105,7 +107,7 @@ def emulate_plan(plan: Plan) -> Plan:
 
 def plan_of(graph: Any, **options: Any) -> Plan:
     """The plan of a graph for the software device with matrix units."""
-    caps = harness.device("webgpu").caps.with_(matrix_f16=True, matrix_bf16=True, software=False)
+    caps = harness.device("webgpu").caps.with_(**MATRIX_CAPS)
     return build_plan(graph, caps, PlanOptions(**{"arena": False, "guard": harness.GUARD, **options}))
 
 
