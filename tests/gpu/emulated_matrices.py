@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
-from pumice.plan.plan import MATRIX_FEATURES, Kernel, Plan
+from pumice.plan.build import build_plan
+from pumice.plan.plan import MATRIX_FEATURES, Kernel, Plan, PlanOptions
 
+import harness
+
+# What the software device would be with matrix units.
+MATRIX_CAPS: dict[str, Any] = {"matrix_f16": True, "matrix_bf16": True, "software": False}
 _UNPACK = {
     "matrix_f16": "unpack2x16float(word)[i % 2u]",
     "matrix_bf16": "bitcast<f32>(select(word << 16u, word & 0xffff0000u, i % 2u == 1u))",
@@ -97,3 +103,19 @@ def emulate_plan(plan: Plan) -> Plan:
     """The plan with all its kernels emulated, for a device without matrix units."""
     caps = plan.caps.with_(matrix_f16=False, matrix_bf16=False)
     return replace(plan, kernels=tuple(emulate(k) for k in plan.kernels), caps=caps)
+
+
+def plan_of(graph: Any, **options: Any) -> Plan:
+    """The plan of a graph for the software device with matrix units."""
+    caps = harness.device("webgpu").caps.with_(**MATRIX_CAPS)
+    return build_plan(graph, caps, PlanOptions(**{"arena": False, "guard": harness.GUARD, **options}))
+
+
+def check(graph: Any, inputs: dict[str, Any], variant: str, params: dict[str, Any] | None = None) -> None:
+    """Runs a graph on emulated matrix units against the oracle; some step must be of the variant."""
+    plan = plan_of(graph)
+    assert any(s.variant.startswith(variant) for s in plan.steps), [s.variant for s in plan.steps]
+    case = harness.Case(plan.graph, inputs, params or {})
+    results, broken = harness.run_plan(harness.device("webgpu"), emulate_plan(plan), case, guarded=True)
+    assert not broken
+    assert harness.wrong_outputs(harness.Case(graph, inputs, params or {}), results) == ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from gpu.emulated_matrices import emulate_plan
+from gpu.emulated_matrices import check, plan_of
 from pumice.ad.graphs import gradient_graph
 from pumice.core.dtypes import dtype
 from pumice.ir.registry import get_op
@@ -18,29 +18,12 @@ from pumice.kernels.routines.attention_strips import AttentionStrips
 from pumice.kernels.routines.fragments import FragmentTile
 from pumice.passes.precision import with_precision
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Plan, PlanOptions
 
 import harness
 
 TILES = [tile for tile, _ in matmul.FRAGMENTS]
 QUANTISED_TILES = [tile for tile, _ in qmatmul.FRAGMENTS]
 KINDS = ("f16", "bf16")
-
-
-def plan_of(graph: Any, **options: Any) -> Plan:
-    """The plan of a graph for the software device with matrix units."""
-    caps = harness.device("webgpu").caps.with_(matrix_f16=True, matrix_bf16=True, software=False)
-    return build_plan(graph, caps, PlanOptions(**{"arena": False, "guard": harness.GUARD, **options}))
-
-
-def check(graph: Any, inputs: dict[str, Any], variant: str, params: dict[str, Any] | None = None) -> None:
-    """Runs a graph on emulated matrix units against the oracle; some step must be of the variant."""
-    plan = plan_of(graph)
-    assert any(s.variant.startswith(variant) for s in plan.steps), [s.variant for s in plan.steps]
-    case = harness.Case(plan.graph, inputs, params or {})
-    results, broken = harness.run_plan(harness.device("webgpu"), emulate_plan(plan), case, guarded=True)
-    assert not broken
-    assert harness.wrong_outputs(harness.Case(graph, inputs, params or {}), results) == ""
 
 
 def random(*shape: int, kind: str = "f32", seed: int = 0) -> Any:

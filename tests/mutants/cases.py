@@ -13,6 +13,7 @@ from pumice.core.blocks import quantize_rows
 from pumice.ir.graph import GraphBuilder
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType
+from pumice.passes.precision import with_precision
 
 from harness import Case, one_op
 
@@ -69,8 +70,22 @@ def _grouped_quantised(dtype: str, sizes: tuple[int, ...], rows: int) -> Callabl
     return make
 
 
+def _in_f16(make: Callable[[], Case]) -> Callable[[], Case]:
+    """The case with operands rounded to f16, as matrix units need them."""
+
+    def made() -> Case:
+        case = make()
+        return Case(with_precision(case.graph, "f16"), case.inputs, case.params)
+
+    return made
+
+
 def _attend(q: Any, k: Any, v: Any) -> Any:
     return pm.attention(q, k, v, layout="bhsd", causal=True)
+
+
+def _halves(*shape: int, seed: int = 0) -> Array:
+    return numbers(*shape, seed=seed).astype(np.float16)
 
 
 _LONG = numbers(5, 300)
@@ -178,6 +193,16 @@ CASES: dict[str, Callable[[], Case]] = {
     "overlap add": _sample("overlap_add", "overlapping"),
     "rope": _sample("rope", "heads share the table"),
     "random normal": _sample("random_normal", "matrix"),
+    "matmul fragments": _traced(
+        lambda a, b, c: pm.relu(a @ b).astype("f32") + c, a=_halves(21, 136), b=_halves(136, 70, seed=1), c=numbers(70, seed=2)
+    ),
+    "conv fragments": _traced(
+        lambda x, w: pm.conv2d(x, w, padding=1).astype("f32"), x=_halves(1, 9, 7, 6), w=_halves(18, 9, 3, 3, seed=1)
+    ),
+    "qmatmul fragments": _in_f16(_quantised(21, "q4_0", 70, 9)),
+    "attention strips": _in_f16(
+        _traced(_attend, q=8 * numbers(1, 4, 40, 16), k=numbers(1, 2, 90, 16, seed=1), v=numbers(1, 2, 90, 16, seed=2))
+    ),
 }
 
 # Kernels of other devices than the software driver, which runs them just as well: of GPUs, and of software without subgroups,
@@ -203,3 +228,6 @@ BARRIERLESS = (
     "direct qmatmul of trits",
     "attention rows",
 )
+# Kernels for matrix units, which are emulated; and those whose results or operands are rounded to f16, nearly by 0.1 %.
+MATRICES = ("matmul fragments", "conv fragments", "qmatmul fragments", "attention strips")
+ROUNDED = ("map f16", *MATRICES)

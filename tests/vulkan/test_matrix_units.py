@@ -27,14 +27,20 @@ pytestmark = pytest.mark.vulkan
 MATRICES = Caps.preset("h200").with_(matrix_f16=True, matrix_bf16=True)
 
 
-def plan_of(kind: str) -> Plan:
-    graph = pm.trace(lambda x, w: x @ w.T, x=pm.spec(64, 64), w=pm.spec(64, 64))
-    return build_plan(with_precision(graph, kind), MATRICES)  # type: ignore[arg-type]
+GRAPHS = {
+    "matmul": pm.trace(lambda x, w: x @ w.T, x=pm.spec(64, 64), w=pm.spec(64, 64)),
+    "convolution": pm.trace(lambda x, w: pm.conv2d(x, w, padding=1), x=pm.spec(2, 64, 56, 56), w=pm.spec(64, 64, 3, 3)),
+}
 
 
+def plan_of(kind: str, of: str = "matmul") -> Plan:
+    return build_plan(with_precision(GRAPHS[of], kind), MATRICES)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of", GRAPHS)
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_factors_have_16_bits_and_sums_32(kind: str) -> None:
-    (kernel,) = plan_of(kind).kernels
+def test_factors_have_16_bits_and_sums_32(kind: str, of: str) -> None:
+    (kernel,) = plan_of(kind, of).kernels
     assert kernel.features == (f"matrix_{kind}", "subgroups") and "<f16" not in kernel.wgsl
     module = spirv.SpirvModule(spirv.finish(naga.translate(naga_text(kernel)), own=True, bf16=kind == "bf16"))
     floats = {one[1]: one[2:] for one in module.code if spirv.kind_of(one) == 22}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pumice.core.precisions import without_fast
 from pumice.ir.gradient import Backward, Gradients
 from pumice.ir.registry import Attrs
 
@@ -11,7 +12,8 @@ def _without(attrs: Attrs, name: str) -> dict[str, object]:
 
 
 def conv(c: Backward) -> Gradients:
-    x, w, dy, attrs = c.operands["x"], c.operands["w"], c.dy, _without(c.attrs, "precision")
+    x, w, dy = c.operands["x"], c.operands["w"], c.dy
+    attrs = {**c.attrs, "precision": without_fast(c.attrs["precision"])}
     return c.each(
         x=lambda: dy.op("conv_grad_input", w, size=x.shape[2:], **attrs),
         w=lambda: x.op("conv_grad_weight", dy, kernel=w.shape[2:], **attrs),

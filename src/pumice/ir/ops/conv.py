@@ -11,9 +11,10 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Shape, divide_exactly, shape_text
 from pumice.core.dtypes import DType
-from pumice.core.precisions import Precision, check_precision
+from pumice.core.precisions import FLOAT_PRECISIONS, PRECISIONS, check_precision
 from pumice.errors import ShapeError
 from pumice.ir.gradients import conv as gradients
+from pumice.ir.ops.matmul import rounding_error
 from pumice.ir.ops.shape import sample, sample_array
 from pumice.ir.ops.window import Padding, check_window, index, padded, spatial_rank, static_kernel, taps, window_count, windows
 from pumice.ir.precision import Evaluation, U, growth, summed
@@ -51,11 +52,8 @@ def _check_channels(channels: Any, groups: int, what: str) -> int:
     return channels
 
 
-_PRECISIONS: tuple[Precision, ...] = ("exact", "fast")
-
-
 def _infer_conv(types: Types, attrs: Attrs) -> TensorType:
-    check_precision(attrs["precision"], _PRECISIONS)
+    check_precision(attrs["precision"])
     x, w, bias = types
     assert x is not None and w is not None
     spatial, groups = spatial_rank(x), attrs["groups"]
@@ -75,6 +73,7 @@ def _infer_conv(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _infer_grad_input(types: Types, attrs: Attrs) -> TensorType:
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     grad, w = given(types)
     spatial, groups = spatial_rank(grad), attrs["groups"]
     dtype = _checked(types, attrs, spatial)
@@ -94,6 +93,7 @@ def _check_grad(grad: TensorType, size: Shape, kernel: tuple[int, ...], attrs: A
 
 
 def _infer_grad_weight(types: Types, attrs: Attrs) -> TensorType:
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     x, grad = given(types)
     spatial, groups = spatial_rank(x), attrs["groups"]
     dtype = _checked(types, attrs, spatial)
@@ -170,9 +170,9 @@ _sums_error = summed(_reads_per_output)
 
 def _conv_error(e: Evaluation) -> Array:
     """As a sum of products; with fast, errors are relative to the numbers around a window and to all weights of a channel."""
-    if e.attrs["precision"] != "fast":
-        return np.asarray(_sums_error(e))
     x, w, bias = e.arrays
+    if e.attrs["precision"] != "fast":
+        return np.asarray(_sums_error(e) + rounding_error(e, None))
     near = np.abs(x)
     for axis, count in enumerate(w.shape[2:], 2):
         around = np.moveaxis(np.pad(near, [(count, count) if a == axis else (0, 0) for a in range(x.ndim)]), axis, 0)
@@ -191,6 +191,17 @@ def _reads_per_input(e: Evaluation) -> int:
 def _reads_per_weight(e: Evaluation) -> int:
     grad = e.arrays[1]
     return int(grad.shape[0] * np.prod(grad.shape[2:]))
+
+
+_input_sums_error, _weight_sums_error = summed(_reads_per_input), summed(_reads_per_weight)
+
+
+def _grad_input_error(e: Evaluation) -> Array:
+    return np.asarray(_input_sums_error(e) + rounding_error(e))
+
+
+def _grad_weight_error(e: Evaluation) -> Array:
+    return np.asarray(_weight_sums_error(e) + rounding_error(e))
 
 
 # --- samples ---
@@ -274,7 +285,8 @@ _ATTRS = {"strides": REQUIRED, "padding": REQUIRED, "dilation": REQUIRED, "group
 _RULES = (
     "1 to 3 spatial axes; padding is a (low, high) pair of zeros per axis. Channels and kernel are static, batch and spatial "
     "sizes may be symbolic. Output channel m reads the input channels of its group, m // (Cout / groups). All operands have "
-    "one float dtype; f16 and bf16 sum in f32 and round once. The order of summation is not fixed."
+    "one float dtype; f16 and bf16 sum in f32 and round once. The order of summation is not fixed. The precisions f16 and bf16 "
+    "are those of matmul."
 )
 
 register(
@@ -292,7 +304,7 @@ register(
         implied=("precision",),
         cost="compute",
         gradient=gradients.conv,
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * prod(of["w"][1:]), precisions=_PRECISIONS),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * prod(of["w"][1:]), precisions=PRECISIONS),
         rules=_RULES + " The kernel is not flipped. Sizes round down, (size + padding - reach) // stride + 1 with reach "
         "dilation * (kernel - 1) + 1; a static size below the reach is refused, a symbolic one gives no outputs. "
         "With the precision fast, a device may compute it with fewer multiplications (Winograd): errors are then relative to the "
@@ -310,11 +322,12 @@ register(
         reference=_grad_input,
         lowering=Routine("conv_grad_input"),
         samples=_grad_input_samples,
-        error=summed(_reads_per_input),
-        attrs={"size": REQUIRED, **_ATTRS},
+        error=_grad_input_error,
+        attrs={"size": REQUIRED, **_ATTRS, "precision": "exact"},
+        implied=("precision",),
         cost="compute",
         gradient=gradients.conv_grad_input,
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(of["w"][1:])),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(of["w"][1:]), precisions=FLOAT_PRECISIONS),
         rules=_RULES + " Attributes are those of the convolution; grad has the shape of its result. Elements of x that no "
         "window covers get 0.",
     )
@@ -330,11 +343,12 @@ register(
         reference=_grad_weight,
         lowering=Routine("conv_grad_weight"),
         samples=_grad_weight_samples,
-        error=summed(_reads_per_weight),
-        attrs={"kernel": REQUIRED, **_ATTRS},
+        error=_grad_weight_error,
+        attrs={"kernel": REQUIRED, **_ATTRS, "precision": "exact"},
+        implied=("precision",),
         cost="compute",
         gradient=gradients.conv_grad_weight,
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(out[1:])),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(out[1:]), precisions=FLOAT_PRECISIONS),
         rules=_RULES + " Attributes are those of the convolution; grad has the shape of its result. No batch gives zeros.",
     )
 )

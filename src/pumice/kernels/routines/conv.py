@@ -17,14 +17,25 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.routines.common import combine_parts
-from pumice.kernels.routines.conv_gather import Gathered, GatherLoader, OperandAxis, Term
-from pumice.kernels.routines.matmul import TILES
+from pumice.kernels.routines.conv_gather import Gathered, GatherFragments, GatherLoader, OperandAxis, Term
+from pumice.kernels.routines.fragments import (
+    FragmentLoader,
+    FragmentTile,
+    Kind,
+    StridedFragments,
+    emit_fragments,
+    matrix_kind,
+    store_fragments,
+)
+from pumice.kernels.routines.matmul import TILES, fragment_tile
+from pumice.kernels.routines.split_k import Split
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_tile, tile_origin
 from pumice.kernels.rows.layout import RowThreads, RowTile, many_rows
 from pumice.kernels.rows.layout import decide as decide_rows
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
+    "fragments": "matrix units: windows gathered into tiles of 16-bit floats, as a matmul",
     "tiled": "windows gathered into tiles, as a matmul",
     "direct": "few channels or results: one thread for each result",
     "dot": "few results of long sums: a thread group for each",
@@ -38,9 +49,9 @@ _PART = 256
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """The tiled matmul; `parts` workgroups share each sum."""
+    """The tiled matmul, maybe on matrix units; `parts` workgroups share each sum."""
 
-    tile: Tile
+    tile: Tile | FragmentTile
     parts: int = 1
 
     @property
@@ -94,8 +105,10 @@ class ConvProblem:
         return self.m * self.n * self.batch
 
 
-def decide(caps: Caps, m: int, n: int, k: int, batch: int) -> Tiled | Direct | Dot:
+def decide(caps: Caps, m: int, n: int, k: int, batch: int, kind: Kind | None = None) -> Tiled | Direct | Dot:
     """The variant for the greatest sizes: tiles where they are filled, else a thread or a thread group per result.
+
+    With a `kind` of matrices, matrix units may be used.
 
     >>> h200, small = Caps.preset("h200"), Caps.preset("browser-baseline")
     >>> decide(h200, 64, 32 * 56 * 56, 576, 1).name, decide(small, 1, 32 * 56 * 56, 9, 64).name
@@ -104,6 +117,9 @@ def decide(caps: Caps, m: int, n: int, k: int, batch: int) -> Tiled | Direct | D
     ('tiled 64x128x16 8x8 split51', 'dot row/256')
     """
     most_parts = max(1, k // _PART)
+    fragments = None if kind is None else fragment_tile(caps, kind, m, n, k, batch, most_parts)
+    if fragments is not None:
+        return Tiled(fragments.tile, fragments.parts) if isinstance(fragments, Split) else Tiled(fragments)
     tile = choose_tile(caps, TILES, m, n, batch * most_parts, waste=4.0) if k >= 8 else None
     if tile is not None:
         blocks = -(-m // tile.bm) * -(-n // tile.bn) * batch
@@ -120,7 +136,9 @@ def lower_conv(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     s = _PROBLEMS[node.op](ctx, group, node)
-    choice = ctx.choose(group.root, lambda m, n, k: decide(ctx.caps, m, n, k, s.batch), s.m, s.n, s.k)
+    left, right = (ctx.type(side.leaf).dtype for side in (s.a, s.b))
+    kind = matrix_kind(ctx.caps, left, right, node.attr["precision"])
+    choice = ctx.choose(group.root, lambda m, n, k: decide(ctx.caps, m, n, k, s.batch, kind), s.m, s.n, s.k)
     if isinstance(choice, Tiled) and choice.parts > 1:
         partial = ctx.temp(TensorType(f32, (choice.parts, s.results)))
 
@@ -359,9 +377,6 @@ def _tiles(ctx: LowerContext, group: Group, s: ConvProblem, choice: Tiled, parti
     chunk: Dim = s.k if partial is None else ceildiv(s.k, choice.parts * tile.bk) * tile.bk
     base = "0u" if partial is None else kb.let(f"{part} * {kb.dim(chunk)}", "base")
     ragged = partial is not None or not (isinstance(s.k, int) and s.k % tile.bk == 0)
-    a = GatherLoader(p, s.a.merged(), entry, m0, base, tile.bm, tile, "tile_a", ragged=ragged)
-    b = GatherLoader(p, s.b.merged(), entry, n0, base, tile.bn, tile, "tile_b", ragged=ragged)
-    emit_tiled(kb, tile, "f32", chunk, a, b, ctx.max(chunk))
 
     def store(m: str, n: str, value: str) -> None:
         if partial is None:
@@ -370,9 +385,30 @@ def _tiles(ctx: LowerContext, group: Group, s: ConvProblem, choice: Tiled, parti
         at = p.linear((choice.parts, s.batch, s.m, s.n), (part, which, m, n))
         kb.emit(kb.write(partial, f32).store(at, value))
 
-    store_tile(p, tile, "f32", m0, n0, s.m, s.n, store)
+    if isinstance(tile, FragmentTile):
+        left = _fragments(p, s, s.a.merged(), entry, m0, tile.bm, tile, ragged=ragged)
+        right = _fragments(p, s, s.b.merged(), entry, n0, tile.bn, tile, ragged=ragged)
+        own = None if partial is None else (base, kb.let(f"min({base} + {kb.dim(chunk)}, {kb.dim(s.k)})", "part_end"))
+        vectors = emit_fragments(p, tile, s.k, left, right, own)
+        store_fragments(p, tile, m0, n0, s.m, s.n, vectors, store, None)
+    else:
+        a = GatherLoader(p, s.a.merged(), entry, m0, base, tile.bm, tile, "tile_a", ragged=ragged)
+        b = GatherLoader(p, s.b.merged(), entry, n0, base, tile.bn, tile, "tile_b", ragged=ragged)
+        emit_tiled(kb, tile, "f32", chunk, a, b, ctx.max(chunk))
+        store_tile(p, tile, "f32", m0, n0, s.m, s.n, store)
     label = ctx.label(group) + ("" if partial is None else " partial")
     return kb.finish(groups=blocks * s.batch * choice.parts, label=label, variant=choice.name)
+
+
+def _fragments(
+    p: Puller, s: ConvProblem, side: Gathered, entry: Index, first: str, width: int, tile: FragmentTile, *, ragged: bool
+) -> FragmentLoader:
+    """What brings an operand in for matrix units: as a matmul does where it has no windows, as weights have none."""
+    plain = side.strided()
+    if plain is None:
+        return GatherFragments(p, side, entry, first, width, tile, ragged=ragged)
+    base = plain.base(p, entry[: len(plain.batch)])
+    return StridedFragments(p, plain, base, first, product(side.rows), s.k, width, tile)
 
 
 def _direct(ctx: LowerContext, group: Group, s: ConvProblem, choice: Direct) -> Lowered:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pumice.core.dims import Dim, Shape, product
 from pumice.ir.views import reshape_strides
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
-from pumice.kernels.routines.tile import Tile, pitch
+from pumice.kernels.routines.common import Side
+from pumice.kernels.routines.fragments import EACH, TILES_NAME, FragmentTile, pack_pairs
+from pumice.kernels.routines.tile import AnyTile, Tile, pitch
 
 Space = Literal["row", "k", "batch"]
 
@@ -67,6 +70,16 @@ class Gathered:
         others = tuple(p for p in self.places if p not in along)
         return replace(self, places=(*others, OperandAxis((Term("k", 0),), one[0])), k=(total,))
 
+    def strided(self) -> Side | None:
+        """The same as rows at fixed distances, if it has no windows and one axis k."""
+        if len(self.k) != 1 or any(p.size is not None or p.divisor != 1 or p.offset for p in self.places):
+            return None
+        strides: dict[Space, list[Dim]] = {"row": [0] * len(self.rows), "k": [0], "batch": [0] * len(self.batch)}
+        for place in self.places:
+            for t in place.terms:
+                strides[t.space][t.axis] += place.stride * t.factor
+        return Side(self.leaf, self.rows, tuple(strides["row"]), strides["k"][0], tuple(strides["batch"]), self.offset)
+
     def start(self, p: Puller, batch: Index, row: Index) -> Spot:
         """What a row contributes, for `load`."""
         return self._spot(p, {"batch": batch, "row": row}, self.offset)
@@ -124,27 +137,36 @@ def _named(p: Puller, text: str) -> str:
     return text if text.isidentifier() or text[:-1].isdigit() else p.kb.let(text, "at")
 
 
-class GatherLoader:
-    """Brings tiles of a gathered operand in: threads take vec4s of four neighbouring rows at one k.
+class _GatheredTile:
+    """What threads bring in of a tile of a gathered operand: vectors of `each` neighbouring rows, all at one k.
 
     `first` is the tile's first row, `base` the first k of this workgroup's part; `ragged` says that a step along k may end
     beyond the last.
     """
 
     def __init__(
-        self, p: Puller, side: Gathered, batch: Index, first: str, base: str, width: int, tile: Tile, name: str, *, ragged: bool
+        self,
+        p: Puller,
+        side: Gathered,
+        batch: Index,
+        first: str,
+        base: str,
+        width: int,
+        tile: AnyTile,
+        each: int,
+        *,
+        ragged: bool,
     ) -> None:
         kb = p.kb
-        self.p, self.side, self.base, self.name, self.width, self.ragged = p, side, base, name, width, ragged
-        self.groups = width // 4
+        self.p, self.side, self.base, self.width, self.each, self.ragged = p, side, base, width, each, ragged
+        self.groups = width // each
         self.all_busy = self.groups * tile.bk % tile.threads == 0
-        kb.shared(name, "vec4<f32>", tile.bk * pitch(width))
         # Where the threads are whole rounds of the faster index, it and what follows from it are the same in every slot.
         fast = tile.bk if side.k_fast else self.groups
         rounds = tile.threads // fast if tile.threads % fast == 0 else 0
         inner, outer = kb.let(f"lid % {fast}u", "inner"), kb.let(f"lid / {fast}u", "outer")
         starts = self._starts(batch, first, inner) if rounds and not side.k_fast else []
-        self.slots: list[tuple[str, str, list[Spot], str]] = []
+        self.slots: list[tuple[str, str, list[Spot], list[str]]] = []
         for i in range(-(-self.groups * tile.bk // tile.threads)):
             if i and rounds:
                 outer_i = kb.let(f"{outer} + {i * rounds}u", "outer")
@@ -154,15 +176,16 @@ class GatherLoader:
             else:
                 outer_i = outer
             along, across = (inner, outer_i) if side.k_fast else (outer_i, inner)
-            value = kb.fresh("fetched")
-            kb.emit(f"var {value}: vec4<f32>;")
-            self.slots.append((along, across, starts or self._starts(batch, first, across), value))
+            values = [kb.fresh("fetched") for _ in range(each // 4)]
+            for value in values:
+                kb.emit(f"var {value}: vec4<f32>;")
+            self.slots.append((along, across, starts or self._starts(batch, first, across), values))
 
     def _starts(self, batch: Index, first: str, across: str) -> list[Spot]:
-        """Four neighbouring rows."""
+        """Neighbouring rows."""
         kb, extent, found = self.p.kb, product(self.side.rows), []
-        for c in range(4):
-            row = f"{first} + {across} * 4u + {c}u"
+        for c in range(self.each):
+            row = f"{first} + {across} * {self.each}u + {c}u"
             if not (isinstance(extent, int) and extent % self.width == 0):
                 # Rows past the end repeat the last one; their results are never stored.
                 row = f"min({row}, {kb.dim(extent - 1)})"
@@ -172,29 +195,69 @@ class GatherLoader:
     def fetch(self, k0: str) -> None:
         kb, p = self.p.kb, self.p
         steps: dict[str, tuple[str, Spot]] = {}
-        for along, across, starts, value in self.slots:
+        for along, across, starts, values in self.slots:
             if along not in steps:
                 k = kb.let(plus(self.base, plus(k0, along)), "k")
                 steps[along] = k, self.side.step(p, p.split(k, self.side.k))
             k, step = steps[along]
             guards = [] if self.all_busy else [f"{across} < {self.groups}u"]
             if self.ragged:
-                kb.emit(f"{value} = vec4<f32>();")
+                for value in values:
+                    kb.emit(f"{value} = vec4<f32>();")
                 guards.append(f"{k} < {kb.dim(product(self.side.k))}")
             if guards:
                 kb.open(f"if ({' && '.join(guards)})")
             p.push()
             loads = [self.side.load(p, start, step) for start in starts]
-            kb.emit(f"{value} = vec4<f32>({', '.join(loads)});")
+            for i, value in enumerate(values):
+                kb.emit(f"{value} = vec4<f32>({', '.join(loads[4 * i : 4 * i + 4])});")
             p.pop()
             if guards:
                 kb.close()
 
-    def put(self) -> None:
+    def _put(self, store: Callable[[str, str, list[str]], None]) -> None:
         kb = self.p.kb
-        for along, across, _, value in self.slots:
+        for along, across, _, values in self.slots:
             if not self.all_busy:
                 kb.open(f"if ({across} < {self.groups}u)")
-            kb.emit(f"{self.name}[{along} * {pitch(self.width)}u + {across}] = {value};")
+            store(along, across, values)
             if not self.all_busy:
                 kb.close()
+
+
+class GatherLoader(_GatheredTile):
+    """Brings tiles of a gathered operand in for threads' own arithmetic."""
+
+    def __init__(
+        self, p: Puller, side: Gathered, batch: Index, first: str, base: str, width: int, tile: Tile, name: str, *, ragged: bool
+    ) -> None:
+        p.kb.shared(name, "vec4<f32>", tile.bk * pitch(width))
+        super().__init__(p, side, batch, first, base, width, tile, 4, ragged=ragged)
+        self.name = name
+
+    def put(self) -> None:
+        def store(along: str, across: str, values: list[str]) -> None:
+            self.p.kb.emit(f"{self.name}[{along} * {pitch(self.width)}u + {across}] = {values[0]};")
+
+        self._put(store)
+
+
+class GatherFragments(_GatheredTile):
+    """A FragmentLoader for a gathered operand: tiles go from one k to the next, whichever way the operand lies in memory."""
+
+    along = False
+
+    def __init__(
+        self, p: Puller, side: Gathered, batch: Index, first: str, width: int, tile: FragmentTile, *, ragged: bool
+    ) -> None:
+        super().__init__(p, side, batch, first, "0u", width, tile, EACH, ragged=ragged)
+        self.kind, self.row_pitch = tile.kind, tile.pitch(width, along=False)
+
+    def put(self, base: str) -> None:
+        kb = self.p.kb
+
+        def store(along: str, across: str, values: list[str]) -> None:
+            words = pack_pairs(kb, self.kind, [f"{value}.{half}" for value in values for half in ("xy", "zw")])
+            kb.emit(f"{TILES_NAME}[{plus(base, f'{along} * {self.row_pitch}u + {across}')}] = bitcast<vec4<f32>>({words});")
+
+        self._put(store)

@@ -134,6 +134,11 @@ def pack_pair(kb: KernelBuilder, kind: Kind, pair: str) -> str:
     return f"pack_bf16({pair})"
 
 
+def pack_pairs(kb: KernelBuilder, kind: Kind, pairs: list[str]) -> str:
+    """WGSL for the four words of eight floats, given as vec2<f32>."""
+    return f"vec4<u32>({', '.join(pack_pair(kb, kind, pair) for pair in pairs)})"
+
+
 class StridedFragments:
     """A FragmentLoader for a strided operand: a thread takes eight elements along K, or of eight neighbouring rows at one k."""
 
@@ -235,7 +240,7 @@ class StridedFragments:
             pairs = [unpack_pair(self.dtype, f"{raw[0]}.{c}") for c in "xyzw"]
         else:
             pairs = [f"{name}.{half}" for name in raw for half in ("xy", "zw")]
-        return f"vec4<u32>({', '.join(pack_pair(self.p.kb, self.tile.kind, pair) for pair in pairs)})"
+        return pack_pairs(self.p.kb, self.tile.kind, pairs)
 
 
 def emit_fragments(

@@ -84,6 +84,9 @@ class AnyTile(Protocol):
     def bn(self) -> int: ...
 
     @property
+    def bk(self) -> int: ...
+
+    @property
     def fewer(self) -> int: ...
 
     @property
