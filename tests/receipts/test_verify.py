@@ -26,14 +26,14 @@ from cli_harness import environment
 from pumice import config
 from pumice.cli.main import app, error_text
 from pumice.cli.receipt_text import receipt_lines
-from pumice.errors import PumiceError
+from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.packs.errors import KeyRevoked
 from pumice.packs.keys import SigningKey
 from pumice.packs.trust_store import TrustStore
 from pumice.receipts.artifacts import Artifact
 from pumice.receipts.commitments import Opening, find_opening, kept_openings, read_opening
 from pumice.receipts.envelope import read_envelope, sign_envelope
-from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, ReceiptError, UntrustedSigner
+from pumice.receipts.errors import ArtifactMismatch, BadOpening, BrokenLog, InvalidReceipt, ReceiptError, UntrustedSigner
 from pumice.receipts.keys import own_key
 from pumice.receipts.log import ReceiptLog
 from pumice.receipts.receipt import Receipt, example_receipt, make_receipt, subject_of
@@ -450,6 +450,49 @@ def test_saved_receipts_are_lines_of_the_log_unless_asked_not_to(tmp_path: Path)
     with pytest.raises(Exception, match="there is no folder"):
         receipt().save(tmp_path / "none" / "r.json")
     assert ReceiptLog().verify().receipts == 2
+
+
+def test_receipts_saved_later_are_lines_of_the_log_in_the_order_of_the_calls(tmp_path: Path) -> None:
+    files = [tmp_path / f"{i}.json" for i in range(4)]
+    saved = [receipt().save_later(file, private=i == 2, log=i != 1) for i, file in enumerate(files)]
+    assert [s.result() for s in saved] == [None] * 4
+    assert [line.line for line in ReceiptLog().receipts()] == [files[i].read_bytes() for i in (0, 2, 3)]
+    assert verify_receipt(files[1].read_bytes()).section["log"] is None
+    with pytest.raises(InputError, match="there is no folder"):
+        receipt().save_later(tmp_path / "none" / "r.json")
+
+
+def test_an_interpreter_that_ends_waits_for_receipts_saved_later(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pumice.receipts.receipt import example_receipt\n"
+        "for i in range(3): example_receipt().save_later(f'{sys.argv[1]}/{i}.json')"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120, env=environment(PUMICE_HOME=str(tmp_path))
+    )
+    saved = [read_envelope((tmp_path / f"{i}.json").read_bytes()) for i in range(3)]
+    assert [envelope.predicate["pumice"]["log"]["index"] for envelope in saved] == [0, 1, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork; run it on Linux")
+def test_a_fork_saves_receipts_later_too(tmp_path: Path) -> None:
+    receipt().save_later(tmp_path / "parent.json").result()
+    if (child := os.fork()) == 0:
+        with suppress(BaseException):
+            receipt().save_later(tmp_path / "child.json").result(60)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert verify_receipt((tmp_path / "child.json").read_bytes()).section["log"]["index"] == 1
+
+
+def test_a_receipt_that_cannot_be_saved_later_is_an_error_of_the_result_and_a_warning(tmp_path: Path) -> None:
+    receipt().save(tmp_path / "r.json")
+    ReceiptLog().settle()
+    ReceiptLog().path.write_bytes(b"")
+    with pytest.warns(PumiceWarning, match=r"late\.json is not saved: .*missing"), pytest.raises(BrokenLog, match="missing"):
+        receipt().save_later(tmp_path / "late.json").result()
+    assert verify_receipt((tmp_path / "late.json").read_bytes()).section["log"] is None
 
 
 def test_values_that_no_receipt_can_hold_are_refused_by_a_typed_error() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from pumice.core.whole_file import write_whole
-from pumice.errors import InputError, PumiceError
+from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
 from pumice.receipts.commitments import commitment, keep_openings, new_salt
@@ -243,9 +247,7 @@ class Receipt:
         ...     Path(d, "r.json").read_bytes()[:11]
         b'{"payload":'
         """
-        made, path = self.as_private() if private else self, Path(path)
-        if not path.parent.is_dir():
-            raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
+        made, path = self.as_private() if private else self, _checked(path)
         own = own_key() if key is None else None
         signer = own if key is None else key
         assert signer is not None
@@ -269,6 +271,33 @@ class Receipt:
             raise
         if problem is not None:
             raise problem
+
+    def save_later(
+        self, path: str | Path, *, private: bool = False, key: SigningKey | None = None, log: bool = True
+    ) -> Future[None]:
+        """Hashes the receipt and leaves the rest of `save` to a thread: waiting for the disk often takes longest.
+
+        The result is there when the receipt is on the disk; it raises what `save` would, which is a warning at once as well.
+        Receipts get there in the order of the calls, and the interpreter waits for them before it ends.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as d:
+        ...     saved = example_receipt().save_later(Path(d, "r.json"), key=SigningKey.generate(), log=False)
+        ...     saved.result()
+        ...     Path(d, "r.json").read_bytes()[:11]
+        b'{"payload":'
+        """
+        made, path = self.as_private() if private else self, _checked(path)
+        _ = made.document
+
+        def finish() -> None:
+            try:
+                made.save(path, key=key, log=log)
+            except BaseException as e:
+                warnings.warn(f"the receipt {path} is not saved: {e}", PumiceWarning, stacklevel=2)
+                raise
+
+        return _saver().submit(copy_context().run, finish)
 
     def _log(self, key: SigningKey, own: SigningKey | None, meanwhile: Callable[[bytes], None]) -> None:
         """Makes it a line of the log, whose checkpoints the machine's `own` key signs."""
@@ -324,6 +353,24 @@ def _without_paths(model: Mapping[str, Any], role: str = "model") -> tuple[dict[
         found["lora"], more = _without_paths(lora, f"{role}.lora")
         paths += more
     return found, paths
+
+
+def _checked(path: str | Path) -> Path:
+    """A path to write to, whose folder is there."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
+    return path
+
+
+@cache
+def _saver() -> ThreadPoolExecutor:
+    """The thread of receipts that are saved later."""
+    return ThreadPoolExecutor(1, "pumice receipts")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_saver.cache_clear)  # a fork has no such thread
 
 
 def _write(path: Path, line: bytes) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import time
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,8 @@ except ImportError:  # Windows
 _BUSY = {errno.EAGAIN, errno.EACCES}
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 _POLL_SECONDS = 0.1
+# Lock files that are open in this process.
+_files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
 
 
 class _Close:
@@ -39,7 +42,8 @@ class exclusive:
     file system has no such locks: the cache stays correct without them, as every publication is one rename, but then
     a leftover folder may still be in use.
 
-    The file itself is never removed: another process may just have opened it.
+    The file itself is never removed: another process may just have opened it. A fork holds none of its
+    parent's locks.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, exclusive(Path(d) / "a.lock") as held:
@@ -51,6 +55,8 @@ class exclusive:
         # Opened here: `with` looks up `__exit__` before it calls `__enter__`.
         self._file: Any = nullcontext() if fcntl is None else io.FileIO(path, "a+", opener=_open)
         self._wait = wait
+        if isinstance(self._file, io.FileIO):
+            _files.add(self._file)
 
     def __enter__(self) -> bool | None:
         if fcntl is None:
@@ -62,6 +68,16 @@ class exclusive:
             raise
 
     __exit__: Any = _Close()
+
+
+def _close_in_fork() -> None:
+    """A fork has copies of the descriptors: a lock that another thread held would stay held until the fork ends."""
+    for file in list(_files):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
 
 
 def _open(path: str, flags: int) -> int:
