@@ -4,8 +4,8 @@ The generator learns to turn noise into points on a ring of eight clusters; the 
 ones. Both steps and the forward pass that draws samples work on one `pm.Store`.
 """
 
+import argparse
 import math
-import sys
 
 import numpy as np
 
@@ -85,7 +85,11 @@ def quality(points):
 
 
 if __name__ == "__main__":
-    points, moved = train(*sys.argv[1:2])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    points, moved = train(options.device, options.rounds)
     print(picture(points))
     clusters, near = quality(points)
     print(f"{clusters} of {CLUSTERS} clusters, {near:.0%} of the points near one")

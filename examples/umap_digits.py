@@ -4,7 +4,7 @@ All of it runs on the device: neighbours (`pm.knn_graph`), their weights by bise
 (`pm.linalg.eigh`), and train steps that pull neighbours together and push random pairs apart. Writes umap_digits.png.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -106,14 +106,20 @@ def picture(places, labels, size=800):
 _DOT = np.hypot(*np.mgrid[-3:4, -3:4]) <= 3.2
 
 
-def main(device="auto", count=1797, steps=300, path="umap_digits.png"):
-    data = digits()
-    x, y = data.take(np.arange(count))["x"], data.take(np.arange(count))["y"]
-    places, losses = embed(x, device, steps)
-    write_png(Path(path), picture(places, y))
-    print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; {quality(places, y):.1%} of neighbours have the same digit; {path}")
-    return places, y, losses
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--digits", type=int, default=1797, help="how many of the 1,797")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--out", default="umap_digits.png")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args(arguments)
+    data = digits().take(np.arange(options.digits))
+    places, losses = embed(data["x"], options.device, options.steps)
+    write_png(Path(options.out), picture(places, data["y"]))
+    share = quality(places, data["y"])
+    print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; {share:.1%} of neighbours have the same digit; {options.out}")
+    return places, data["y"], losses
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main()

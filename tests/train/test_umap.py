@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_example_keeps_digits_together(tmp_path: Path) -> None:
     umap = runpy.run_path(str(ROOT / "examples" / "umap_digits.py"))
-    places, labels, losses = umap["main"]("host", count=300, steps=60, path=str(tmp_path / "umap.png"))
+    places, labels, losses = umap["main"](
+        ["--digits", "300", "--steps", "60", "--out", str(tmp_path / "umap.png"), "--device", "host"]
+    )
     assert places.shape == (300, 2) and np.isfinite(places).all()
     assert losses[-1] < losses[0] / 2
     assert umap["quality"](places, labels) > 0.7
