@@ -89,6 +89,8 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     points, moved = train(options.device, options.rounds)
     print(picture(points))
     clusters, near = quality(points)

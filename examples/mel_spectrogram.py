@@ -22,9 +22,12 @@ COLOURS = np.array([(0, 0, 4), (60, 15, 112), (140, 41, 129), (222, 73, 104), (2
 
 def read_wav(path):
     """Samples from -1 to 1, the mean of the channels, and the sample rate."""
-    with wave.open(str(path), "rb") as file:
-        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-        data = file.readframes(file.getnframes())
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise SystemExit(f"{path} is no WAV file that can be read: {error}") from None
     if width not in (1, 2, 4):
         raise SystemExit(f"{path}: samples of {8 * width} bits; save it with 8, 16 or 32")
     samples = np.frombuffer(data, {1: "u1", 2: "<i2", 4: "<i4"}[width]).astype("f4")
@@ -66,6 +69,10 @@ def main(arguments=None):
     parser.add_argument("--rate", type=int, default=16000)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args(arguments)
+    if not (0 < options.seconds <= 3600 and 1 <= options.rate <= 384_000):
+        parser.error("--seconds must be above 0 and at most 3600, --rate from 1 to 384000")
+    if not options.out.parent.is_dir():
+        parser.error(f"--out: there is no folder {options.out.parent}")
     samples, rate = read_wav(options.wav) if options.wav else (synthesise(options.seconds, options.rate), options.rate)
     if samples.size == 0:
         raise SystemExit("there are no samples in it")

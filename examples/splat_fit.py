@@ -103,7 +103,11 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--views", type=int, default=16)
-    parser.add_argument("--out", default="splat_fit.png")
+    parser.add_argument("--out", type=Path, default=Path("splat_fit.png"))
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
+    if min(given.splats, given.steps, given.size) < 1 or given.views < 2:
+        parser.error("--splats, --steps and --size must be at least 1, --views at least 2")
+    if not given.out.parent.is_dir():
+        parser.error(f"--out: there is no folder {given.out.parent}")
     main(given.device, given.splats, given.steps, given.size, given.views, given.out)

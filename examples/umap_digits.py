@@ -110,12 +110,19 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--digits", type=int, default=1797, help="how many of the 1,797")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--out", default="umap_digits.png")
+    parser.add_argument("--out", type=Path, default=Path("umap_digits.png"))
     parser.add_argument("--device", default="auto")
     options = parser.parse_args(arguments)
-    data = digits().take(np.arange(options.digits))
+    known = digits()
+    if not NEIGHBOURS < options.digits <= len(known):
+        parser.error(f"--digits must be more than the {NEIGHBOURS} neighbours of each, and at most {len(known)}")
+    if options.steps < 1:
+        parser.error("--steps must be at least 1")
+    if not options.out.parent.is_dir():
+        parser.error(f"--out: there is no folder {options.out.parent}")
+    data = known.take(np.arange(options.digits))
     places, losses = embed(data["x"], options.device, options.steps)
-    write_png(Path(options.out), picture(places, data["y"]))
+    write_png(options.out, picture(places, data["y"]))
     share = quality(places, data["y"])
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; {share:.1%} of neighbours have the same digit; {options.out}")
     return places, data["y"], losses
