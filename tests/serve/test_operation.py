@@ -28,10 +28,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pumice as pm
 from cli_harness import command, environment
-from pumice.errors import FormatError, InputError
+from pumice.errors import FormatError, GraphError, InputError
 from pumice.receipts.verify import verify_receipt
 from pumice.serve.bodies import Body
-from pumice.serve.facts import JsonLog, RequestFacts
+from pumice.serve.facts import JsonLog, RequestFacts, place_of
 from pumice.serve.hosts import Call
 from pumice.serve.keys import ApiKey, hash_key, new_key, read_keys
 from pumice.serve.server import ModelServer
@@ -402,6 +402,16 @@ def test_faults_of_a_worker_are_logged_without_their_text(
     entry = json.loads(written)
     assert entry["event"] == "fault" and entry["kind"] == "ValueError" and "serve/worker.py:" in entry["where"]
     assert SECRET not in written
+
+
+def test_a_clone_that_has_the_name_of_the_package_is_not_taken_for_it() -> None:
+    with pytest.raises(GraphError) as found:
+        exec(compile("pm.zeros(-1)", "/home/pumice/app.py", "exec"), {"pm": pm})
+    place, _, line = place_of(found.value).rpartition(":")
+    assert (Path(pm.__file__).parent / place).is_file() and line.isdigit()
+    with pytest.raises(ZeroDivisionError) as other:
+        exec(compile("1 / 0", "/home/pumice/app.py", "exec"))
+    assert place_of(other.value) == ""
 
 
 def test_a_client_that_goes_away_frees_its_slots(server: ModelServer) -> None:

@@ -1,4 +1,4 @@
-"""Which source files of Pumice this process runs: what is kept for the next start belongs to them."""
+"""Where Pumice's source files are, and which this process runs: what is kept for the next start belongs to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+
+# Where this package is, and not a folder above it that has its name, as a clone's has.
+PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 @cache
@@ -21,7 +23,7 @@ def sources_digest() -> str:
 
 def _sources() -> Iterator[tuple[str, int, int]]:
     """Pumice's source files, as part of the key: an edited one counts as another version."""
-    folders = [str(Path(__file__).parent.parent)]
+    folders = [PACKAGE_FOLDER]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in sorted(entries, key=lambda e: e.name):

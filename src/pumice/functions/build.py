@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -15,6 +14,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape
 from pumice.core.dtypes import DType
+from pumice.core.own_sources import PACKAGE_FOLDER
 from pumice.errors import DTypeError, GraphError, PumiceError, ShapeError
 from pumice.ir.rules import axis_index
 from pumice.tensor import Tensor, Tracer, active_tracer
@@ -26,7 +26,6 @@ Axes = int | Sequence[int] | None
 ShapeLike = Dim | Sequence[Dim]
 ErrorT = TypeVar("ErrorT", bound=PumiceError)
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What is traced when a cached property is first read is between the package and the user's line.
 _FUNCTOOLS = cache.__code__.co_filename
 # Paths inside the package whose lines count as the user's: errors in our models point at the model's lines.
@@ -55,7 +54,7 @@ class _Hidden(dict[str, bool]):
         self.shown = shown
 
     def __missing__(self, path: str) -> bool:
-        found = self[path] = (path.startswith(_PACKAGE) or path == _FUNCTOOLS) and not path.startswith(self.shown)
+        found = self[path] = (path.startswith(PACKAGE_FOLDER) or path == _FUNCTOOLS) and not path.startswith(self.shown)
         return found
 
 

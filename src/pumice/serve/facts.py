@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from pumice.core.own_sources import PACKAGE_FOLDER
 from pumice.serve.metrics import Metrics
 
 
@@ -94,11 +95,15 @@ class JsonLog:
 
 
 def place_of(error: BaseException) -> str:
-    """The place of a fault in this package: file and line, without any value."""
+    """The place of a fault in this package: file and line, without any value.
+
+    >>> place_of(ValueError("raised nowhere"))
+    ''
+    """
     trace, found = error.__traceback__, ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "pumice" in name:
-            found = f"{name.rsplit('pumice', 1)[-1]}:{trace.tb_lineno}"
+        if name.startswith(PACKAGE_FOLDER):
+            found = f"{name.removeprefix(PACKAGE_FOLDER)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

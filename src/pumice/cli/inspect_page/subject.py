@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-import pumice
 from pumice.core.dims import evaluate
+from pumice.core.own_sources import PACKAGE_FOLDER
 from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.formats import open_weights
@@ -47,7 +47,6 @@ _PROMPT = 256
 _TEXT = 128
 _CHUNK = 512
 _BATCH = 32
-_HOME = Path(pumice.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def _model(
 @contextmanager
 def _own_lines() -> Iterator[None]:
     """Nodes that are traced meanwhile name the lines of our models as their origin."""
-    token = shown_code.set(tuple(str(_HOME / part) for part in ("models", "llm")))
+    token = shown_code.set(tuple(PACKAGE_FOLDER + part for part in ("models", "llm")))
     try:
         yield
     finally:
