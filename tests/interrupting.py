@@ -70,27 +70,29 @@ def _traced(trace: _Trace, work: Callable[[], object]) -> None:
         sys.settrace(before)
 
 
-def interrupted(work: Callable[[], object], site: Site) -> KeyboardInterrupt | None:
-    """What a call raises when the flag is set at a bytecode; None if it does not come there, or ends before CPython looks."""
+def interrupted(work: Callable[[], object], site: Site) -> tuple[bool, KeyboardInterrupt | None]:
+    """Whether a call comes to a bytecode, where the flag is set, and what it raises; None if it ends before CPython looks."""
     trace = _Trace({site[0].co_filename}, site)
     try:
         _traced(trace, work)
     except KeyboardInterrupt as error:
-        return error
-    return None
+        return trace.struck, error
+    return trace.struck, None
 
 
 def interrupts(work: Callable[[], object], found: list[Site]) -> Iterator[tuple[str, KeyboardInterrupt]]:
     """Interrupts a call at each of some bytecodes; the error, with its traceback, lives until the next one."""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-    raised = 0
+    reached = raised = 0
     for code, at in found:
-        error = interrupted(work, (code, at))
+        struck, error = interrupted(work, (code, at))
+        reached += struck
         if error is not None:
             raised += 1
             yield f"{Path(code.co_filename).name}:{code.co_name}+{at}", error
-    # Interrupts may come late for the last few bytecodes; most must have struck. Fast devices have fewer waits in between.
-    assert raised > len(found) * 0.5, f"{raised} of {len(found)} interrupts came"
+    # Interrupts may come late for the last few bytecodes; nearly all must have struck. A call that waited for a device when its
+    # bytecodes were listed, and does not have to now, comes to fewer of them.
+    assert raised > reached * 0.9 and reached > len(found) * 0.2, f"{raised} of {reached} interrupts came, at {len(found)} places"
 
 
 def elsewhere(work: Callable[[], Any], where: str, seconds: float = 60.0) -> Any:
