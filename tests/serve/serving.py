@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from pumice.serve.frames import Frame
+from pumice.serve.hosts import ModelHost
 from pumice.serve.spec import ModelSpec
 from tiny_models import GOLDENS, byte_level, checkpoint
 
 VOCAB, CONTEXT = 288, 2048
+# An answer of so many tokens is not at its end when its first piece is read, on a busy machine neither.
+LONG_CONTEXT = 32_768
 # Roles by their first letter; tools and their calls as Hermes' models write them.
 TEMPLATE = (
     "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}"
@@ -62,3 +66,18 @@ def spec(folder: Path, *, slots: int = 4, **options: Any) -> ModelSpec:
 
 def language_spec(folder: Path, *, slots: int = 4, context: int = CONTEXT) -> ModelSpec:
     return spec(folder, slots=slots, context=context)
+
+
+def ends_of_answers(host: ModelHost) -> list[str]:
+    """The reasons for which answers of its worker end from now on; it grows as they do."""
+    assert host.worker is not None
+    reasons: list[str] = []
+    worker, on_frame = host.worker, host._on_frame
+
+    def note(frame: Frame) -> None:
+        if (reason := frame.get("reason")) is not None:
+            reasons.append(reason)
+        on_frame(frame)
+
+    worker._on_frame = note
+    return reasons
