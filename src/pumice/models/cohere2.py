@@ -59,15 +59,13 @@ DEFAULTS: dict[str, Any] = {
 
 def common_hf(c: Fields, theta: float) -> dict[str, Any]:
     """What both generations share."""
-    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     bias = c.flag("attention_bias")
     return {
-        "head_dim": head_dim,
         "norm_eps": c.positive("layer_norm_eps", 1e-5),
         "qkv_bias": bias,
         "out_bias": bias,
         "logits_multiplier": c.positive("logit_scale"),
-        "rope": replace(hf.rope_config(c, head_dim, theta=theta), interleaved=True),
+        "rope": replace(hf.rope_config(c, hf.head_size(c), theta=theta), interleaved=True),
         "tie_embeddings": c.flag("tie_word_embeddings", True),
     }
 
