@@ -87,6 +87,7 @@ def test_every_architecture_is_found_by_its_name() -> None:
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "a layer of type 'linear_attention'"),
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["full_attention"]}, "describes 1 layers, the model has 2"),
         ({**LLAMA, "model_type": "mistral", "layer_types": ["full_attention", "sliding_attention"]}, "different types"),
+        ({**LLAMA, "model_type": "bamba", "hidden_act": "gelu", "mamba_n_heads": 4}, "hidden_act = 'gelu' is not supported"),
         ({**LLAMA, "model_type": "gemma3", "use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
         ({**LLAMA, "model_type": "gemma3", "attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
         (
