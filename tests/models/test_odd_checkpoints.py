@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.errors import UnknownName
+from pumice.errors import FormatError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.llm.load import read_config
@@ -70,6 +70,15 @@ def test_tied_embeddings_may_be_stored_as_the_head_alone(tmp_path: Path) -> None
     arrays = tensors("qwen2")
     arrays["lm_head.weight"] = arrays.pop("model.embed_tokens.weight")
     assert_logits(write(tmp_path, "qwen2", arrays), "qwen2")
+
+
+def test_the_folder_of_an_adapter_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with (tmp_path / "adapter_model.safetensors").open("wb") as file:
+        write_safetensors(file, {"base_model.model.lm_head.lora_A.weight": np.ones((2, 8), np.float32)})
+    with pytest.raises(FormatError, match="it holds an adapter, not a model") as caught:
+        pm.load(tmp_path, device="host")
+    assert f"lora={str(tmp_path)!r}" in caught.value.hint and f"--lora {tmp_path}" in caught.value.cli_hint
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
