@@ -9,7 +9,7 @@ from typing import Any
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
-from pumice.models.attention import Attention
+from pumice.models.attention import Attention, HeadNormedAttention
 from pumice.models.blocks import Block, Decoder, ParallelBlock, gated_mlp, layer_norm
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
@@ -22,6 +22,7 @@ from pumice.tensor import Tensor
 class CohereConfig(ModelArchConfig):
     logits_multiplier: float
     rope_everywhere: bool = False  # also in layers without a window
+    head_norms: bool = False  # of queries and keys
 
 
 class Cohere(Decoder):
@@ -37,10 +38,11 @@ class Cohere(Decoder):
 
 def layers(cfg: CohereConfig) -> list[Block]:
     """Attention and a gated MLP side by side."""
+    kind = HeadNormedAttention if cfg.head_norms else Attention
 
     def block(layer: int, rope: Rope | None) -> Block:
         turned = cfg.rope_everywhere or cfg.windows[layer] is not None
-        attention = Attention(cfg, layer, rope if turned else None)
+        attention = kind(cfg, layer, rope if turned else None)
         return ParallelBlock(attention, gated_mlp(cfg), mixer_norm=layer_norm(cfg, bias=False))
 
     return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
