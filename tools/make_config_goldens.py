@@ -159,7 +159,12 @@ CASES["falcon"] |= {
 }  # fmt: skip
 CASES["bloom"] |= {"other names": {"n_embed": 96, "num_hidden_layers": 3, "num_attention_heads": 4}}
 CASES["mpt"] |= {"attention": {"attn_config": {"clip_qkv": 6.0, "softmax_scale": 0.5}}}
-CASES["opt"] |= {"no biases": {"enable_bias": False}, "apart": {"tie_word_embeddings": False}}
+CASES["opt"] |= {
+    "no biases": {"enable_bias": False},
+    "apart": {"tie_word_embeddings": False},
+    "350m": {"word_embed_proj_dim": 512, "do_layer_norm_before": False, "hidden_size": 1024, "num_attention_heads": 16},
+    "no last norm": {"_remove_final_layer_norm": True},
+}
 CASES["gemma"] |= {"older activation": {"hidden_act": "gelu"}}
 CASES["olmo"] |= {"clipped": {"clip_qkv": 8.0}, "biases": {"attention_bias": True}}
 # How many experts a token has is not among its defaults.

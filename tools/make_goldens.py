@@ -259,6 +259,12 @@ ARCHS: dict[str, Arch] = {
         ),
     ),
     "opt": Arch("OPTForCausalLM", decoder(num_key_value_heads=None, intermediate_size=None, ffn_dim=64)),
+    "opt_narrow": Arch(
+        "OPTForCausalLM",
+        decoder(
+            num_key_value_heads=None, intermediate_size=None, ffn_dim=64, word_embed_proj_dim=24, do_layer_norm_before=False
+        ),
+    ),
     "gemma": Arch("GemmaForCausalLM", decoder(head_dim=16, rope_parameters=rope())),
     "olmo": Arch("OlmoForCausalLM", decoder(clip_qkv=1.0, rope_parameters=rope())),
     "mixtral": Arch(
