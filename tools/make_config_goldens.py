@@ -103,6 +103,8 @@ CASES["phi3"] |= {
     "theta": {"rope_theta": 5e5},
     "part": {"partial_rotary_factor": 0.5},
 }  # fmt: skip
+for name in ("cohere", "cohere2", "lfm2", "phi", "phi3"):
+    CASES[name]["head size"] = {"head_dim": 64}
 CASES["llama"] |= {
     "head size": {"head_dim": 64},
     "head size null": {"head_dim": None, "num_attention_heads": 16},
@@ -121,11 +123,14 @@ CASES["bamba"] |= {
     "attention": {"num_hidden_layers": 4, "attn_layer_indices": [1, 2], "attention_bias": True, "mamba_proj_bias": True},
     "theta": {"rope_theta": 5e5},
     "head size": {"mamba_d_head": 256, "mamba_n_heads": 32, "mamba_d_conv": 3, "mamba_conv_bias": False},
+    "part beside the rope": {"partial_rotary_factor": 1.0},
+    "part": {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
 }
 for name in ("falcon_mamba", "mamba"):
     CASES[name] |= {
         "rank": {"time_step_rank": 5, "expand": 3, "conv_kernel": 2},
         "biases": {"use_bias": True, "use_conv_bias": False},
+        "channels": {"expand": 16, "intermediate_size": 1000},
     }
 CASES["mamba2"] |= {"groups": {"n_groups": 2, "state_size": 64}, "tied": {"tie_word_embeddings": True, "use_bias": True}}
 CASES["roberta"] |= {"padding": {"pad_token_id": 5}}
@@ -154,7 +159,12 @@ CASES["falcon"] |= {
 }  # fmt: skip
 CASES["bloom"] |= {"other names": {"n_embed": 96, "num_hidden_layers": 3, "num_attention_heads": 4}}
 CASES["mpt"] |= {"attention": {"attn_config": {"clip_qkv": 6.0, "softmax_scale": 0.5}}}
-CASES["opt"] |= {"no biases": {"enable_bias": False}, "apart": {"tie_word_embeddings": False}}
+CASES["opt"] |= {
+    "no biases": {"enable_bias": False},
+    "apart": {"tie_word_embeddings": False},
+    "350m": {"word_embed_proj_dim": 512, "do_layer_norm_before": False, "hidden_size": 1024, "num_attention_heads": 16},
+    "no last norm": {"_remove_final_layer_norm": True},
+}
 CASES["gemma"] |= {"older activation": {"hidden_act": "gelu"}}
 CASES["olmo"] |= {"clipped": {"clip_qkv": 8.0}, "biases": {"attention_bias": True}}
 # How many experts a token has is not among its defaults.

@@ -207,6 +207,7 @@ ARCHS: dict[str, Arch] = {
         ),
     ),
     "cohere": Arch("CohereForCausalLM", decoder(logit_scale=0.25, rope_parameters=rope(theta=5e5))),
+    "cohere_norms": Arch("CohereForCausalLM", decoder(logit_scale=0.25, use_qk_norm=True, rope_parameters=rope(theta=5e5))),
     "cohere2": Arch(
         "Cohere2ForCausalLM",
         decoder(num_hidden_layers=4, sliding_window=8, logit_scale=0.25, attention_bias=True, rope_parameters=rope()),
@@ -220,6 +221,9 @@ ARCHS: dict[str, Arch] = {
     "stablelm_parallel": Arch(
         "StableLmForCausalLM",
         decoder(hidden_size=64, use_parallel_residual=True, rope_parameters=rope(partial_rotary_factor=0.25)),
+    ),
+    "stablelm_norms": Arch(
+        "StableLmForCausalLM", decoder(qk_layernorm=True, rope_parameters=rope(partial_rotary_factor=0.5))
     ),
     "smollm3": Arch("SmolLM3ForCausalLM", decoder(num_hidden_layers=4, rope_parameters=rope(theta=2e6))),
     "ministral": Arch(
@@ -255,6 +259,12 @@ ARCHS: dict[str, Arch] = {
         ),
     ),
     "opt": Arch("OPTForCausalLM", decoder(num_key_value_heads=None, intermediate_size=None, ffn_dim=64)),
+    "opt_narrow": Arch(
+        "OPTForCausalLM",
+        decoder(
+            num_key_value_heads=None, intermediate_size=None, ffn_dim=64, word_embed_proj_dim=24, do_layer_norm_before=False
+        ),
+    ),
     "gemma": Arch("GemmaForCausalLM", decoder(head_dim=16, rope_parameters=rope())),
     "olmo": Arch("OlmoForCausalLM", decoder(clip_qkv=1.0, rope_parameters=rope())),
     "mixtral": Arch(

@@ -87,13 +87,13 @@ def test_every_architecture_is_found_by_its_name() -> None:
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "a layer of type 'linear_attention'"),
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["full_attention"]}, "describes 1 layers, the model has 2"),
         ({**LLAMA, "model_type": "mistral", "layer_types": ["full_attention", "sliding_attention"]}, "different types"),
+        ({**LLAMA, "model_type": "bamba", "hidden_act": "gelu", "mamba_n_heads": 4}, "hidden_act = 'gelu' is not supported"),
         ({**LLAMA, "model_type": "gemma3", "use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
         ({**LLAMA, "model_type": "gemma3", "attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
         (
             {**LLAMA, "model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
             "a rope short_factor of 1 numbers, where 8 pairs turn",
         ),
-        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({**GPT2, "add_cross_attention": True}, "add_cross_attention = True"),
         ({**BERT, "is_decoder": True}, "is_decoder = True"),
         ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
@@ -195,3 +195,10 @@ def test_yarn_attention_factors() -> None:
     assert factor(attention_factor=0.5) == 0.5
     assert factor(mscale=1.0, mscale_all_dim=1.0) == 1.0
     assert factor(mscale=0.707, mscale_all_dim=1.0) == pytest.approx((0.0707 * np.log(40) + 1) / (0.1 * np.log(40) + 1))
+
+
+@pytest.mark.parametrize(("scaled", "base"), [(True, 0.25), (False, 1.0)])
+def test_scores_of_gpt2_may_be_divided_by_the_number_of_the_layer(scaled: bool, base: float) -> None:
+    config = {**GPT2, "scale_attn_weights": scaled, "scale_attn_by_inverse_layer_idx": True}
+    cfg = ModelArchConfig.from_hf(config)
+    assert [block.mixer.scale for block in get_architecture("gpt2").model(cfg).layers] == [base, base / 2]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.errors import UnknownName
+from pumice.errors import FormatError, ShapeError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.llm.load import read_config
@@ -72,6 +72,15 @@ def test_tied_embeddings_may_be_stored_as_the_head_alone(tmp_path: Path) -> None
     assert_logits(write(tmp_path, "qwen2", arrays), "qwen2")
 
 
+def test_the_folder_of_an_adapter_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with (tmp_path / "adapter_model.safetensors").open("wb") as file:
+        write_safetensors(file, {"base_model.model.lm_head.lora_A.weight": np.ones((2, 8), np.float32)})
+    with pytest.raises(FormatError, match="it holds an adapter, not a model") as caught:
+        pm.load(tmp_path, device="host")
+    assert f"lora={str(tmp_path)!r}" in caught.value.hint and f"--lora {tmp_path}" in caught.value.cli_hint
+
+
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
 def test_norms_may_have_the_names_of_tensorflow(name: str, tmp_path: Path) -> None:
     """LayerNorm.gamma and LayerNorm.beta, as in bert-base-uncased, below a prefix and beside heads with such norms."""
@@ -114,4 +123,35 @@ def test_the_layer_that_predicts_a_further_token_is_left_out(tmp_path: Path) -> 
     assert_logits(write(tmp_path, "deepseek_v3", arrays | behind | own, num_nextn_predict_layers=1), "deepseek_v3")
     folder = write(tmp_path, "deepseek_v3", arrays | behind)
     with pytest.raises(UnknownName, match="tensors that the model 'deepseek_v3' does not have"):
+        pm.load(folder, device="host", context=64)
+
+
+def joined(name: str) -> dict[str, Array]:
+    """A golden's tensors with the experts of each layer in two, as transformers saves them where it is told to."""
+    roles = {"gate_proj": 0, "w1": 0, "up_proj": 1, "w3": 1, "down_proj": 2, "w2": 2}
+    kept: dict[str, Array] = {}
+    found: dict[str, dict[int, list[Array]]] = {}
+    for key, array in tensors(name).items():
+        parts = key.replace(".block_sparse_moe.", ".mlp.").split(".")
+        if "experts" in parts:
+            found.setdefault(".".join(parts[:5]), {}).setdefault(int(parts[5]), [array] * 3)[roles[parts[6]]] = array
+        else:
+            kept[".".join(parts)] = array
+    for experts, matrices in found.items():
+        each = [matrices[i] for i in sorted(matrices)]
+        kept[f"{experts}.gate_up_proj"] = np.stack([np.concatenate(m[:2]) for m in each])
+        kept[f"{experts}.down_proj"] = np.stack([m[2] for m in each])
+    return kept
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "jamba", "mixtral", "qwen3_moe_mixed", "qwen3_next"])
+def test_the_experts_of_a_layer_may_be_joined(name: str, tmp_path: Path) -> None:
+    arrays = joined(name)
+    assert any(key.endswith(".experts.gate_up_proj") for key in arrays) and not any(".experts.0." in key for key in arrays)
+    assert_logits(write(tmp_path, name, arrays), name)
+
+
+def test_joined_experts_must_be_as_many_as_the_config_says(tmp_path: Path) -> None:
+    folder = write(tmp_path, "mixtral", joined("mixtral"), num_local_experts=3)
+    with pytest.raises(ShapeError, match=r"mlp\.experts\.gate_up_proj' has shape .* the config asks for 3 experts"):
         pm.load(folder, device="host", context=64)

@@ -101,6 +101,25 @@ def test_routing_equals_numpy(kind: str, target: str) -> None:
     np.testing.assert_allclose(got, weights * options.get("scale", 1.0), rtol=2e-5)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_router_may_be_quantised(target: str) -> None:
+    rng = np.random.default_rng(4)
+    x, weight = rng.standard_normal((7, 64)).astype("f4"), rng.standard_normal((8, 64)).astype("f4")
+    packed = quantize_rows(dtypes.q8_0, weight)
+    router = nn.Router(64, 8, 3)
+
+    def f(params: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        with nn.bind(router, params):
+            found = router(x)
+        return found.ids, found.weights
+
+    ids, weights = run(f, target, {"weight": packed}, {"weight": pm.spec(8, 64, dtype="q8_0")}, x=x)
+    scores = softmax(x.astype("f8") @ dequantize_rows(dtypes.q8_0, packed, 64).T.astype("f8"))
+    wanted = token_choices(scores, 3)
+    np.testing.assert_array_equal(ids, wanted)
+    np.testing.assert_allclose(weights, np.take_along_axis(scores, wanted, -1), rtol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("experts", "k", "options", "named"),
     [

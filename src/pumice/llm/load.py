@@ -286,9 +286,15 @@ def _releasing(weights: WeightFile, progress: ProgressCallback | None, begin: Ca
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        raise FormatError(f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file")
-    return read_json(path)
+    if path.exists():
+        return read_json(path)
+    if (path.parent / "adapter_config.json").exists():
+        raise FormatError(
+            f"{path.parent} has no {path.name}: it holds an adapter, not a model",
+            hint=f"load the model that it was trained on with it: pm.load(…, lora={str(path.parent)!r})",
+            cli_hint=f"run the model that it was trained on with it: --lora {path.parent}",
+        )
+    raise FormatError(f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file")
 
 
 def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:

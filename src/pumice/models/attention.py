@@ -126,6 +126,29 @@ class Attention(nn.Module):
         return F.reshape(x, (*x.shape[:2], heads, self.head_dim))
 
 
+class HeadNorm(nn.Module):
+    """The norm of each head less its mean, with a weight for each element of each head."""
+
+    weight: Any
+
+    def __init__(self, heads: int, head_dim: int, eps: float) -> None:
+        self.eps = eps
+        self.weight = nn.Parameter((heads, head_dim), init=nn.init.ones(), decay=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, heads, D] → the same."""
+        return F.layer_norm(x, eps=self.eps) * F.astype(self.weight, "f32")
+
+
+class HeadNormedAttention(Attention):
+    """Attention whose queries and keys go through a norm with weights of its own for each head."""
+
+    def __init__(self, cfg: ModelArchConfig, layer: int, rope: Rope | None = None) -> None:
+        super().__init__(cfg, layer, rope)
+        self.q_norm = HeadNorm(cfg.heads, cfg.head_dim, cfg.norm_eps)
+        self.k_norm = HeadNorm(cfg.kv_heads, cfg.head_dim, cfg.norm_eps)
+
+
 class HeadwiseAttention(Attention):
     """Attention whose fused projection has the queries, the key and the value of each key head together."""
 

@@ -39,15 +39,18 @@ def read_hf(c: Fields) -> BambaConfig:
     size = inner // heads if c.get("mamba_d_head") == "auto" else c.whole("mamba_d_head")
     if size * heads != inner:
         raise c.refuse(f"{heads} heads of {size}, which are not mamba_expand times hidden_size")
-    head_dim = c.whole("head_dim", max(hidden // c.whole("num_attention_heads"), 1))
+    # transformers has it behind the convolutions too.
+    if hf.activation(c, "hidden_act", "silu") != "silu":
+        raise c.refuse(f"hidden_act = {c.text('hidden_act')!r:.60}", "supported: silu")
+    # Half of a head turns unless the rope's own entries say otherwise: transformers overrules an entry beside them.
+    rope = hf.rope_config(Fields({**c.values, "partial_rotary_factor": None}, c.origin), hf.head_size(c), part=0.5)
     listed = c.items("attn_layer_indices") if c.has("attn_layer_indices") else []
     bias = c.flag("attention_bias")
     return hf.decoder_config(
         c,
         "bamba",
         BambaConfig,
-        head_dim=head_dim,
-        rope=hf.rope_config(c, head_dim, part=0.5),
+        rope=rope,
         qkv_bias=bias,
         out_bias=bias,
         mlp_bias=c.flag("mlp_bias"),

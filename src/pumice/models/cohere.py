@@ -11,12 +11,13 @@ from pumice.models.params import LLAMA_NAMES
 
 
 def read_hf(c: Fields) -> CohereConfig:
-    c.refuse_if("use_qk_norm")
-    return hf.decoder_config(c, "cohere", CohereConfig, rope_everywhere=True, **common_hf(c, 500_000.0))
+    norms = c.flag("use_qk_norm")
+    return hf.decoder_config(c, "cohere", CohereConfig, rope_everywhere=True, head_norms=norms, **common_hf(c, 500_000.0))
 
 
 def read_gguf(g: GgufFields) -> CohereConfig:
-    return gguf.decoder_config(g, "cohere", CohereConfig, rope_everywhere=True, **common_gguf(g))
+    norms = "blk.0.attn_q_norm.weight" in g.tensors
+    return gguf.decoder_config(g, "cohere", CohereConfig, rope_everywhere=True, head_norms=norms, **common_gguf(g))
 
 
 ARCHITECTURE = CausalArchitecture(

@@ -9,7 +9,7 @@ from typing import Any
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
-from pumice.models.attention import Attention
+from pumice.models.attention import Attention, HeadNormedAttention
 from pumice.models.blocks import Block, Decoder, ParallelBlock, gated_mlp, layer_norm
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
@@ -22,6 +22,7 @@ from pumice.tensor import Tensor
 class CohereConfig(ModelArchConfig):
     logits_multiplier: float
     rope_everywhere: bool = False  # also in layers without a window
+    head_norms: bool = False  # of queries and keys
 
 
 class Cohere(Decoder):
@@ -37,10 +38,11 @@ class Cohere(Decoder):
 
 def layers(cfg: CohereConfig) -> list[Block]:
     """Attention and a gated MLP side by side."""
+    kind = HeadNormedAttention if cfg.head_norms else Attention
 
     def block(layer: int, rope: Rope | None) -> Block:
         turned = cfg.rope_everywhere or cfg.windows[layer] is not None
-        attention = Attention(cfg, layer, rope if turned else None)
+        attention = kind(cfg, layer, rope if turned else None)
         return ParallelBlock(attention, gated_mlp(cfg), mixer_norm=layer_norm(cfg, bias=False))
 
     return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
@@ -59,15 +61,13 @@ DEFAULTS: dict[str, Any] = {
 
 def common_hf(c: Fields, theta: float) -> dict[str, Any]:
     """What both generations share."""
-    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     bias = c.flag("attention_bias")
     return {
-        "head_dim": head_dim,
         "norm_eps": c.positive("layer_norm_eps", 1e-5),
         "qkv_bias": bias,
         "out_bias": bias,
         "logits_multiplier": c.positive("logit_scale"),
-        "rope": replace(hf.rope_config(c, head_dim, theta=theta), interleaved=True),
+        "rope": replace(hf.rope_config(c, hf.head_size(c), theta=theta), interleaved=True),
         "tie_embeddings": c.flag("tie_word_embeddings", True),
     }
 

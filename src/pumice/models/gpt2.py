@@ -23,6 +23,7 @@ from pumice.tensor import Tensor
 class Gpt2Config(ModelArchConfig):
     position_rows: int  # of the table of learned positions
     attention_scale: float | None = None  # 1/√head_dim where None
+    scaled_by_layer: bool = False  # whether the scores of the n-th layer are divided by n
 
 
 class Gpt2(Decoder):
@@ -41,7 +42,10 @@ def layers(cfg: Gpt2Config) -> list[Block]:
 
     def block(layer: int) -> Block:
         turned = cfg.source == "hf"
-        attention = Attention(cfg, layer, scale=cfg.attention_scale, transposed=turned)
+        scale = cfg.attention_scale
+        if cfg.scaled_by_layer:
+            scale = (cfg.head_dim**-0.5 if scale is None else scale) / (layer + 1)
+        attention = Attention(cfg, layer, scale=scale, transposed=turned)
         ffn = FeedForward(cfg, transposed=turned)
         return Block(attention, ffn, mixer_norm=layer_norm(cfg), ffn_norm=layer_norm(cfg))
 
@@ -53,7 +57,6 @@ _COMMON: dict[str, Any] = {"fused_qkv": True, "rope": None, "qkv_bias": True, "o
 
 def read_hf(c: Fields) -> Gpt2Config:
     c.refuse_if("add_cross_attention")
-    c.refuse_if("scale_attn_by_inverse_layer_idx")
     # Files may have the names of other models too.
     hidden = c.whole("hidden_size", c.whole("n_embd"))
     c = c.with_defaults(
@@ -70,6 +73,7 @@ def read_hf(c: Fields) -> Gpt2Config:
         norm_eps=c.positive("layer_norm_epsilon", 1e-5),
         activation=hf.activation(c, "activation_function", "gelu_new"),
         attention_scale=None if c.flag("scale_attn_weights", True) else 1.0,
+        scaled_by_layer=c.flag("scale_attn_by_inverse_layer_idx"),
         position_rows=c.whole("max_position_embeddings"),
         tie_embeddings=c.flag("tie_word_embeddings", True),
         **_COMMON,

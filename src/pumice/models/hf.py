@@ -46,7 +46,7 @@ def decoder_config(c: Fields, model_type: str, made: type[Config] = ModelArchCon
     """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
     heads = c.whole("num_attention_heads")
     hidden = c.whole("hidden_size")
-    head_dim = c.whole("head_dim", max(hidden // heads, 1))
+    head_dim = head_size(c)
     layers = layer_count(c)
     rope = rope_config(c, head_dim) if "rope" not in changes else changes["rope"]
     given: dict[str, Any] = {
@@ -68,6 +68,11 @@ def decoder_config(c: Fields, model_type: str, made: type[Config] = ModelArchCon
         "quantization": Quantization.from_config(c.values),
     }
     return made(**{**given, **changes})
+
+
+def head_size(c: Fields) -> int:
+    """The size of a head, which need not be its part of the vectors between layers."""
+    return c.whole("head_dim", max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1))
 
 
 def layer_count(c: Fields) -> int:

@@ -72,16 +72,14 @@ def read_hf(c: Fields) -> Lfm2Config:
     convolutions = tuple(kind == "conv" for kind in kinds) or tuple(i not in attends for i in range(count))
     if len(convolutions) != count:
         raise c.refuse(f"{len(convolutions)} layer_types of {count} layers")
-    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     return hf.decoder_config(
         c,
         "lfm2",
         Lfm2Config,
-        head_dim=head_dim,
         intermediate=_intermediate(c),
         norm_eps=c.positive("norm_eps", 1e-5),
         activation="silu",
-        rope=hf.rope_config(c, head_dim, theta=1e6),
+        rope=hf.rope_config(c, hf.head_size(c), theta=1e6),
         tie_embeddings=c.flag("tie_embedding", c.flag("tie_word_embeddings", True)),
         convolutions=convolutions,
         taps=c.whole("conv_L_cache", 3),

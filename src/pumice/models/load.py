@@ -19,6 +19,7 @@ from pumice.formats.quantized import QuantizedWeights
 from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
+from pumice.models.joined import with_parted_experts
 from pumice.models.params import ParamDef
 from pumice.models.registry import get_architecture
 from pumice.tracing import Spec
@@ -79,6 +80,8 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: Classifie
     if cfg.quantization is not None:
         weights = QuantizedWeights(weights, cfg.quantization)
     definitions = get_architecture(cfg.model_type).params(cfg) + (() if head is None else head.params(cfg))
+    if weights.kind == "safetensors" and cfg.quantization is None:
+        weights = with_parted_experts(definitions, weights)
     found = {p.path: name for p in definitions if (name := _find(p, weights)) is not None}
     _refuse_missing([p for p in definitions if p.path not in found], weights)
     orders = _orders(found, weights)

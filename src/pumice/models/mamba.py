@@ -95,7 +95,8 @@ def layers(cfg: MambaConfig) -> list[Block]:
 
 def read_hf(c: Fields, model_type: str = "mamba", **changes: Any) -> MambaConfig:
     hidden = c.whole("hidden_size")
-    inner = int(c.positive("expand") * hidden)
+    # Where both are stated transformers takes the number of channels itself, whatever the factor says.
+    inner = c.whole("intermediate_size", int(c.positive("expand") * hidden))
     rank = -(-hidden // 16) if c.get("time_step_rank") == "auto" else c.whole("time_step_rank")
     if c.text("hidden_act") not in ("silu", "swish"):
         raise c.refuse(f"hidden_act = {c.text('hidden_act')!r:.60}", "supported: silu")

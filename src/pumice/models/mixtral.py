@@ -21,13 +21,12 @@ def layers(cfg: ExpertsConfig) -> list[Block]:
 
 
 def read_hf(c: Fields) -> ExpertsConfig:
-    head_dim = c.whole("head_dim", max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1))
     return hf.decoder_config(
         c,
         "mixtral",
         ExpertsConfig,
         normalised=True,
-        rope=hf.rope_config(c, head_dim, theta=1e6),
+        rope=hf.rope_config(c, hf.head_size(c), theta=1e6),
         windows=(hf.window_size(c),) * hf.layer_count(c),
         **hf_sizes(c, "num_local_experts", "intermediate_size"),
     )

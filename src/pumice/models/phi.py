@@ -36,17 +36,15 @@ def layers(cfg: ModelArchConfig) -> list[Block]:
 def read_hf(c: Fields) -> ModelArchConfig:
     c.refuse_if("qk_layernorm")
     c.refuse_if("tie_word_embeddings")
-    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     return hf.decoder_config(
         c,
         "phi",
-        head_dim=head_dim,
         norm_eps=c.positive("layer_norm_eps", 1e-5),
         activation=hf.activation(c, "hidden_act", "gelu_new"),
         qkv_bias=True,
         out_bias=True,
         mlp_bias=True,
-        rope=hf.rope_config(c, head_dim, part=0.5),
+        rope=hf.rope_config(c, hf.head_size(c), part=0.5),
     )
 
 

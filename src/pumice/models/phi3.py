@@ -40,9 +40,8 @@ def layers(cfg: Phi3Config) -> list[Block]:
 
 
 def read_hf(c: Fields) -> Phi3Config:
-    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     # Both older names mean longrope here, also "yarn".
-    rope = hf.rope_config(c, head_dim, part=1.0, longrope_names=("su", "yarn"))
+    rope = hf.rope_config(c, hf.head_size(c), part=1.0, longrope_names=("su", "yarn"))
     return hf.decoder_config(
         c,
         "phi3",

@@ -40,7 +40,6 @@ def read_hf(c: Fields) -> SmolLM3Config:
     turned = tuple(bool(entry) for entry in listed)
     size = hf.window_size(c)
     slides = [c.flag("use_sliding_window") and size is not None and not t for t in turned]
-    head_dim = c.whole("head_dim", max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1))
     bias = c.flag("attention_bias")
     return hf.decoder_config(
         c,
@@ -48,7 +47,7 @@ def read_hf(c: Fields) -> SmolLM3Config:
         SmolLM3Config,
         turned=turned,
         windows=hf.windows(c, size, slides),
-        rope=hf.rope_config(c, head_dim, theta=2e6),
+        rope=hf.rope_config(c, hf.head_size(c), theta=2e6),
         qkv_bias=bias,
         out_bias=bias,
         mlp_bias=c.flag("mlp_bias"),

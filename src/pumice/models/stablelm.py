@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
-from pumice.models.attention import Attention
+from pumice.models.attention import Attention, HeadNormedAttention
 from pumice.models.blocks import Block, ParallelBlock, gated_mlp, layer_norm, layer_norm_decoder
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
@@ -19,13 +19,14 @@ from pumice.models.rope import Rope, layer_ropes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableLmConfig(ModelArchConfig):
     parallel_residual: bool
+    head_norms: bool = False  # of queries and keys
 
 
 def layers(cfg: StableLmConfig) -> list[Block]:
     """Attention and a gated MLP, in turn or side by side."""
 
     def block(layer: int, rope: Rope | None) -> Block:
-        attention = Attention(cfg, layer, rope)
+        attention = HeadNormedAttention(cfg, layer, rope) if cfg.head_norms else Attention(cfg, layer, rope)
         if cfg.parallel_residual:
             return ParallelBlock(attention, gated_mlp(cfg), mixer_norm=layer_norm(cfg))
         return Block(attention, gated_mlp(cfg), mixer_norm=layer_norm(cfg), ffn_norm=layer_norm(cfg))
@@ -34,7 +35,6 @@ def layers(cfg: StableLmConfig) -> list[Block]:
 
 
 def read_hf(c: Fields) -> StableLmConfig:
-    c.refuse_if("qk_layernorm")
     head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     return hf.decoder_config(
         c,
@@ -45,14 +45,13 @@ def read_hf(c: Fields) -> StableLmConfig:
         qkv_bias=c.flag("use_qkv_bias"),
         rope=hf.rope_config(c, head_dim, part=0.25),
         parallel_residual=c.flag("use_parallel_residual"),
+        head_norms=c.flag("qk_layernorm"),
     )
 
 
 def read_gguf(g: GgufFields) -> StableLmConfig:
-    if "blk.0.attn_q_norm.weight" in g.tensors:
-        raise g.refuse("stablelm with norms of the heads")
-    parallel = "blk.0.ffn_norm.weight" not in g.tensors
-    return gguf.decoder_config(g, "stablelm", StableLmConfig, layer_norm=True, parallel_residual=parallel)
+    parallel, norms = "blk.0.ffn_norm.weight" not in g.tensors, "blk.0.attn_q_norm.weight" in g.tensors
+    return gguf.decoder_config(g, "stablelm", StableLmConfig, layer_norm=True, parallel_residual=parallel, head_norms=norms)
 
 
 def _gguf_entries(cfg: StableLmConfig) -> dict[str, Any]:
@@ -73,6 +72,14 @@ ARCHITECTURE = CausalArchitecture(
     read_gguf=read_gguf,
     layers=layers,
     decoder=layer_norm_decoder,
-    names=LLAMA_NAMES,
+    names=replace(
+        LLAMA_NAMES,
+        # The norm of each head is a module of its own.
+        inner={
+            **LLAMA_NAMES.inner,
+            "mixer.q_norm": "self_attn.q_layernorm.norms.{}",
+            "mixer.k_norm": "self_attn.k_layernorm.norms.{}",
+        },
+    ),
     gguf_entries=_gguf_entries,
 )

@@ -185,7 +185,9 @@ class Router(Module):
 
     def forward(self, x: Tensor) -> Routed:
         """x [tokens, width] → the experts of each token; logits and scores are f32."""
-        logits = F.astype(x, "f32") @ F.transpose(F.astype(self.weight, "f32"))
+        x = F.astype(x, "f32")
+        # Most quantised checkpoints leave it as it is, not all of them.
+        logits = F.qmatmul(x, self.weight) if self.weight.dtype.is_quant else x @ F.transpose(F.astype(self.weight, "f32"))
         if self.bias is not None:
             logits = logits + F.astype(self.bias, "f32")
         scores = {"softmax": F.softmax, "sigmoid": F.sigmoid}.get(self.score, lambda s: s)(logits)
