@@ -15,6 +15,7 @@ import numba
 from numba import types
 from numba.core import codegen, compiler, compiler_machinery, cpu, registry
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.typing import npydecl
 from numba.core.typing.context import Context
 
 from pumice.backends.host.native import levels
@@ -109,6 +110,14 @@ class _TextContext(cpu.CPUContext):
         return {}.__getitem__
 
 
+class _Types(Context):
+    """Types of what kernels compute with: without the functions of NumPy, which numba asks for the type of each operator."""
+
+    def install_registry(self, registry: Any) -> None:
+        if registry is not npydecl.registry:
+            super().install_registry(registry)  # type: ignore[no-untyped-call]
+
+
 class _Pipeline(compiler.CompilerBase):
     """numba's passes, without those that do nothing for kernels."""
 
@@ -127,7 +136,7 @@ inlined = numba.njit(forceinline=True, error_model="numpy", pipeline_class=_Pipe
 @functools.cache
 def _contexts() -> dict[str, Any]:
     """What numba compiles functions and all that they call in, by the names under which its target has them."""
-    typing = Context()  # type: ignore[no-untyped-call]
+    typing = _Types()  # type: ignore[no-untyped-call]
     text = _TextContext(typing, _target._target_name)  # type: ignore[no-untyped-call]
     return {"_toplevel_typing_context": typing, "_toplevel_target_context": text}
 
