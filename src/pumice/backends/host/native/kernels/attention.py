@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -41,6 +40,7 @@ from pumice.backends.host.native.codegen.lanes import (
 from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
 from pumice.backends.host.native.kernels.pages import entry_of, load_bytes
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import ATTENTION_ROWS, GRADIENT_QUERIES, LANES, VECTOR_BYTES, padded_keys
 
 _F32 = np.float32
@@ -78,22 +78,20 @@ _STRIDES = 8 * 25
 _AT_A_TIME = 6 if LEVEL.is_wide else 2
 _SUMMED = 64
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _at(job: int, which: int, entry: int, head: int) -> Any:
     """Where a head of one of the first nine begins."""
     strides = job + _STRIDES + 3 * which
     return long_at(job + which) + entry * long_at(strides) + head * long_at(strides + 8)
 
 
-@_inlined
+@inlined
 def _row_bytes(job: int, which: int) -> Any:
     return long_at(job + _STRIDES + 3 * which + 16)
 
 
-@_inlined
+@inlined
 def _multiply_six(
     a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, count: int, out: int, out_row: int, add: bool
 ) -> None:
@@ -122,7 +120,7 @@ def _multiply_six(
     store_f32(o5, s5)
 
 
-@_inlined
+@inlined
 def _multiply_two(
     a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, count: int, out: int, out_row: int, add: bool
 ) -> None:
@@ -138,7 +136,7 @@ def _multiply_two(
     store_f32(o1, s1)
 
 
-@_inlined
+@inlined
 def _matmul(
     a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, begin: int, end: int,
     out: int, out_row: int, left: int, right: int, add: bool,
@@ -164,7 +162,7 @@ def _matmul(
                 _multiply_two(left_at, a_row, a_step, few, right_at, b_step, count, to, out_row, more)
 
 
-@_inlined
+@inlined
 def _turn(x: int, x_row: int, rows: int, columns: int, out: int, padded: int) -> None:
     """The transpose of rows of whole vectors; its own rows end with zeros up to a whole vector."""
     for c in range(0, columns, SQUARE):
@@ -175,14 +173,14 @@ def _turn(x: int, x_row: int, rows: int, columns: int, out: int, padded: int) ->
             set_float(out + 4 * (padded * c + r), _F32(0))
 
 
-@_inlined
+@inlined
 def _gather(x: int, x_row: int, rows: int, columns: int, out: int) -> None:
     """Copies rows next to one another: those of one head are far apart in memory, and push each other out of the L1 cache."""
     for r in range(rows):
         copy_bytes(out + 4 * columns * r, x + x_row * r, 4 * columns)
 
 
-@_inlined
+@inlined
 def _clear(row: int, low: int, high: int, padded: int) -> None:
     """Zeros in the vectors of a row that hold nothing of low…high-1."""
     for at in range(0, low // LANES * LANES, LANES):
@@ -191,20 +189,20 @@ def _clear(row: int, low: int, high: int, padded: int) -> None:
         store_f32(row + 4 * at, zeros())
 
 
-@_inlined
+@inlined
 def _scale_row(row: int, count: int, factor: Any) -> None:
     for at in range(0, 4 * count, VECTOR_BYTES):
         store_f32(row + at, scaled(load_f32(row + at), factor))
 
 
-@_inlined
+@inlined
 def _inside(v: Any, at: int, low: int, high: int, other: Any) -> Any:
     """A vector of a row from byte `at` on, with another number in place of elements outside low…high-1."""
     first = at // 4
     return v if first >= low and first + LANES <= high else keep_lanes(v, low - first, high - first, other)
 
 
-@_inlined
+@inlined
 def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any:
     """exp(x - the greatest x) of the elements low…high-1 of a row times a factor, 0 for the others; one over their sum."""
     if low >= high:
@@ -224,7 +222,7 @@ def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any
     return _F32(1) / total_of(sums)
 
 
-@_inlined
+@inlined
 def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
     """Of the elements low…high-1 of a row times a factor; the others become 0."""
     share = _exponentials(row, low, high, padded, scale)
@@ -233,7 +231,7 @@ def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
         _scale_row(row + 4 * begin, high - begin, share)
 
 
-@_inlined
+@inlined
 def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: Any) -> None:
     """d becomes p (d - Σ p d) times a factor."""
     if low >= high:
@@ -247,12 +245,12 @@ def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: A
         store_f32(d + at, scaled(times(less(load_f32(d + at), total), load_f32(p + at)), scale))
 
 
-@_inlined
+@inlined
 def _keys(job: int) -> Any:
     return long_at(job + MANY_PAGE) * long_at(job + MANY_PAGES)
 
 
-@_inlined
+@inlined
 def _place(job: int, entry: int) -> Any:
     """The key that stands where the first query of an entry does, and the number of keys that are there."""
     keys, offset, length = _keys(job), long_at(job + MANY_OFFSET), long_at(job + MANY_LENGTH)
@@ -264,23 +262,23 @@ def _place(job: int, entry: int) -> Any:
     return start, count
 
 
-@_inlined
+@inlined
 def _high(job: int, start: int, length: int, query: int) -> Any:
     """One past the last key that a query sees."""
     return max(0, min(length, start + query + 1)) if long_at(job + MANY_CAUSAL) else length
 
 
-@_inlined
+@inlined
 def _low(job: int, start: int, length: int, query: int) -> Any:
     """The first key that a query sees."""
     window = long_at(job + MANY_WINDOW)
     return min(max(0, start + query - window + 1), _high(job, start, length, query)) if window else np.int64(0)
 
 
-_padded = _inlined(padded_keys)
+_padded = inlined(padded_keys)
 
 
-@_inlined
+@inlined
 def _gather_pages(
     job: int, which: int, scale: int, b: int, head: int, begin: int, end: int, depth: int, out: int, size: int, load: Any
 ) -> None:
@@ -300,7 +298,7 @@ def _gather_pages(
         key += count
 
 
-@_inlined
+@inlined
 def _attend_many(job: int, first: int, last: int, size: int, load: Any) -> None:
     """Keys are turned by way of the memory of values."""
     kv_heads, group, queries = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP), long_at(job + MANY_QUERIES)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -40,6 +39,7 @@ from pumice.backends.host.native.codegen.lanes import (
 )
 from pumice.backends.host.native.kernels.tiled import OUT, PACKED, K, M, N, W, X
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import (
     BYTE_ROWS,
     BYTE_TILES,
@@ -61,10 +61,9 @@ _LARGEST = _F32(127)
 _LEAST_FACTOR = _F32(2.0**-126)
 _INFINITY_BITS = _I32(0x7F800000)
 _RAISED = _I32(128 if raises_x(levels.current()) else 0)
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
-@_inlined
+@inlined
 def _round_chunk(x: int, to: int) -> None:
     values = load_f32(x)
     most = most_of(band(bits_of(values), _I32(0x7FFFFFFF)))
@@ -83,7 +82,7 @@ def _round_chunk(x: int, to: int) -> None:
         set_float(to + CHUNK_SUMS_16 + 4, _F32(high))
 
 
-@_inlined
+@inlined
 def _round_to_floats(x: int, to: int) -> None:
     """The same as float32 numbers, for weights whose codes are no whole numbers."""
     values = load_f32(x)
@@ -105,7 +104,7 @@ def round_rows(job: int, first: int, last: int) -> None:
             _round_to_floats(long_at(job + X) + at, long_at(job + OUT) + at)
 
 
-@_inlined
+@inlined
 def _put_zeros(to: int, factor: Any) -> None:
     store_bytes(to, bxor(to_whole(zeros()), _RAISED))
     set_float(to + CHUNK_FACTOR, factor)
@@ -138,13 +137,13 @@ def _adder(panel: Panel, rows: int) -> Any:
     return add
 
 
-@_inlined
+@inlined
 def _clear(totals: int, rows: int) -> None:
     for r in range(rows):
         store_f32(totals + r * VECTOR_BYTES, zeros())
 
 
-@_inlined
+@inlined
 def _finish(totals: int, rows: int, out: int, pitch: int, width: int) -> None:
     for r in range(rows):
         if width == LANES:
@@ -202,7 +201,7 @@ def matmul_of(panel: Panel, fill: Any, group: int, size: int) -> Callable[[int, 
 def filler(emit: Any, even: Any, block: int, parts: int, part_bytes: int, size: int, nbytes: int) -> Any:
     """`fill` for groups of `parts` parts of `block` elements, of which `emit(group, part, to)` writes one at a time."""
 
-    @_inlined
+    @inlined
     def fill(w: int, start: int, count: int, stride: int, to: int) -> None:
         room = block_memory()
         for b in range(count // block):

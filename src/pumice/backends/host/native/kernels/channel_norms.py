@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -23,6 +22,7 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.rowops import sum_row, sum_squares
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES
 
 _F32 = np.float32
@@ -31,10 +31,8 @@ DY, X, MEAN, VARIANCE, WEIGHT, BIAS, OUT, OF_WEIGHT, OF_BIAS, IMAGES, CHANNELS, 
 # Elements whose mean and squares are found together, in the first cache.
 _BLOCK = 4096
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _statistics(job: int, channel: int) -> Any:
     """Mean and variance of a channel: those of blocks, joined as they come, so that large means cancel nowhere."""
     images, plane = long_at(job + IMAGES), long_at(job + PLANE)

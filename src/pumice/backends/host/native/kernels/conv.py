@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.conv_code import ANYWHERE, NEXT, NEXT_BUT_ONE, gather_columns
@@ -25,6 +24,7 @@ from pumice.backends.host.native.codegen.lanes import (
 )
 from pumice.backends.host.native.kernels.conv_products import multiply, store_product
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 
 # The words of a task. Axes are always three, the first of them of size 1 where there are fewer. `TAPS` is a table: for each tap
 # how far it moves along each axis, and where its weights begin in bytes. Positions are counted through all images; PARTS_* says
@@ -83,25 +83,23 @@ _OUTSIDE = -(1 << 30)
 SLABS_AT_ONCE = 16
 _F32 = np.float32
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def depth_of(job: int) -> Any:
     return long_at(job + TAP_COUNT) * long_at(job + CHANNELS)
 
 
-@_inlined
+@inlined
 def slab_count(job: int) -> Any:
     return (long_at(job + OUTPUTS) + ROWS - 1) // ROWS
 
 
-@_inlined
+@inlined
 def positions_of(job: int) -> Any:
     return long_at(job + IMAGES) * long_at(job + COUNT_Z) * long_at(job + COUNT_Y) * long_at(job + COUNT_X)
 
 
-@_inlined
+@inlined
 def weights_of(job: int) -> Any:
     """Where the packed weights are: in memory of their own, or before the gathered windows."""
     kept = long_at(job + PACKED_WEIGHTS)
@@ -129,7 +127,7 @@ def conv_weights_f32(job: int, first: int, last: int) -> None:
                 to += SLAB_BYTES
 
 
-@_inlined
+@inlined
 def find_places(job: int, tile: int, table: int) -> None:
     """Fills a tile's table: where its positions are in the source, where their results go, and which neighbours both have."""
     # Read once: what is stored below could be anywhere, for all that the compiler knows.
@@ -187,7 +185,7 @@ def find_places(job: int, tile: int, table: int) -> None:
     set_long(results + 8 * WIDE + 24, half)
 
 
-@_inlined
+@inlined
 def gather_tile(job: int, group: int, table: int, begin: int, end: int, to: int) -> None:
     """Numbers begin…end-1 of the windows at a tile's positions, taps of a channel are neighbours."""
     taps, channels = long_at(job + TAP_COUNT), long_at(job + CHANNELS)
@@ -205,7 +203,7 @@ def gather_tile(job: int, group: int, table: int, begin: int, end: int, to: int)
             )  # fmt: skip
 
 
-@_inlined
+@inlined
 def _fetch_channels(job: int, group: int, begin: int, end: int) -> None:
     """Asks for the channels of a group that numbers begin…end-1 of its windows are from, of all images."""
     taps, channels = long_at(job + TAP_COUNT), long_at(job + CHANNELS)
@@ -233,7 +231,7 @@ def conv_windows_f32(job: int, first: int, last: int) -> None:
     give_work(job, table)
 
 
-@_inlined
+@inlined
 def _finish_one(job: int, value: Any, other: int, channel: int) -> Any:
     value = value * float_at(long_at(job + SCALE) + 4 * channel) + float_at(long_at(job + SHIFT) + 4 * channel)
     if other:
@@ -243,7 +241,7 @@ def _finish_one(job: int, value: Any, other: int, channel: int) -> Any:
     return high if value > high else value
 
 
-@_inlined
+@inlined
 def _scatter_product(
     job: int,
     slab: int,
@@ -273,7 +271,7 @@ def _scatter_product(
             set_float(place, value)
 
 
-@_inlined
+@inlined
 def store_rows(
     job: int, slab: int, tile: int, count: int, at: int, channel: int, rows: int, width: int, more: bool, ends: bool, block: int
 ) -> None:

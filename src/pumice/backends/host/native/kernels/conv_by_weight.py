@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE
@@ -38,15 +37,14 @@ from pumice.backends.host.native.kernels.conv import (
 from pumice.backends.host.native.kernels.conv_products import multiply
 from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 
 _WEIGHTS, _CHUNK = SIZES.weights, SIZES.chunk
 _SUM_PART = 4096
 _F32 = np.float32
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _row_positions(job: int) -> Any:
     """Positions of a slab: whole tiles."""
     return (positions_of(job) + WIDE - 1) // WIDE * WIDE

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
-
 from pumice.backends.host.native.codegen.conv_products import (
     HALF,
     SIZES,
@@ -18,6 +16,7 @@ from pumice.backends.host.native.codegen.conv_products import (
     multiply_tile,
 )
 from pumice.backends.host.native.codegen.lanes import float_at, long_at
+from pumice.backends.host.native.numba_text import inlined
 
 # The words that say how results are finished: of each output a factor and what is added, both in memory; what else is added, or
 # 0; limits.
@@ -25,11 +24,9 @@ SCALE, SHIFT, OTHER, LOW, HIGH = (8 * i for i in range(5))
 TILE_BYTES = SIZES.tile_bytes
 _HAS_ONE = SIZES.masks
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
-
 
 def _either(rows: int, function: Any, other: Any) -> Any:
-    @_inlined
+    @inlined
     def choose(wanted: int, *operands: Any) -> None:
         if wanted > rows:
             function(*operands)
@@ -43,7 +40,7 @@ def _by_rows(functions: Sequence[Any]) -> Any:
     """The function for the least number of rows that are enough, of those for each even number, the most first."""
     last = functions[-1]
 
-    @_inlined
+    @inlined
     def chosen(wanted: int, *operands: Any) -> None:
         last(*operands)
 
@@ -55,7 +52,7 @@ def _by_rows(functions: Sequence[Any]) -> Any:
 _tile, _half, _finished = (_by_rows(functions) for functions in (multiply_tile, multiply_half, multiply_finished))
 
 
-@_inlined
+@inlined
 def multiply(slab: int, tile: int, count: int, out: int, row: int, more: bool, rows: int, width: int) -> None:
     """out [rows, width] = slab [count, ROWS] transposed times tile [count, WIDE], or more of it; as a whole or half tile.
 
@@ -71,7 +68,7 @@ def multiply(slab: int, tile: int, count: int, out: int, row: int, more: bool, r
         _half(rows, slab, tile, count, out, row, more)
 
 
-@_inlined
+@inlined
 def store_product(
     slab: int,
     tile: int,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.conv_code import copy_row, finish_row, finished, put_row, split_row
@@ -33,6 +32,7 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES
 
 # The words of a task. TAPS has for each tap where it shifts to in the copy and where its weight is, in bytes; PER_INPUT outputs
@@ -76,15 +76,13 @@ from pumice.backends.host.native.sizes import LANES
 TAP_WORDS = 2
 _F32, _VECTOR = np.float32, 4 * LANES
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _class_bytes(job: int) -> Any:
     return 4 * long_at(job + ROWS) * long_at(job + PITCH)
 
 
-@_inlined
+@inlined
 def _copy_plane(job: int, source: int, to: int) -> None:
     """The source into its places; the padding around them stays."""
     step_y, step_x = long_at(job + STEP_Y), long_at(job + STEP_X)
@@ -201,7 +199,7 @@ def depthwise_f32(job: int, first: int, last: int) -> None:
 ) = (8 * i for i in range(17))
 
 
-@_inlined
+@inlined
 def _filter(job: int, part: int, channel: int, y: int, is_many: bool, by_two: bool, nothing: int) -> None:
     """One row of results, or those that are computed together."""
     high, wide, count = long_at(job + ROWS_SIZE_Y), long_at(job + ROWS_SIZE_X), long_at(job + ROWS_COUNT_X)
@@ -223,7 +221,7 @@ def _filter(job: int, part: int, channel: int, y: int, is_many: bool, by_two: bo
         filter_row(out, plane, nothing, top, high, wide, count, left, weights, scale, shift, other, low, most)
 
 
-@_inlined
+@inlined
 def _filter_planes(job: int, first: int, last: int, by_two: bool, together: int, nothing: int) -> None:
     count = long_at(job + ROWS_COUNT_Y)
     plane = 4 * long_at(job + ROWS_SIZE_Y) * long_at(job + ROWS_SIZE_X)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -41,6 +40,7 @@ from pumice.backends.host.native.codegen.lanes import (
     whole_plus,
 )
 from pumice.backends.host.native.kernels.tiled import KNOWN, K, X, pitch_of
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import ROW_HEADER
 
 _F32, _I32 = np.float32, np.int32
@@ -65,39 +65,38 @@ _SMALL_BITS = _I32((127 - 64) << 23)
 _SMALL_FACTOR = _F32(2.0**-62)
 
 HAS_DIGITS = LEVEL.byte_dots != "none"
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 # --- what is known of a row of x, and where: its factor, sums of 16, factors of 32, sums of 16 by digits, x itself without
 # the row's factor, and digits ---
 
 
-@_inlined
+@inlined
 def sums_of(known: int) -> int:
     return known + ROW_HEADER
 
 
-@_inlined
+@inlined
 def factors_of(known: int, k: int) -> int:
     return known + ROW_HEADER + k // 4
 
 
-@_inlined
+@inlined
 def digit_sums_of(known: int, k: int) -> int:
     return known + ROW_HEADER + k // 4 + k // 8
 
 
-@_inlined
+@inlined
 def floats_of(known: int, k: int) -> int:
     return known + ROW_HEADER + k // 4 + k // 8 + k // 2
 
 
-@_inlined
+@inlined
 def digits_of(known: int, k: int) -> int:
     return floats_of(known, k) + 4 * k
 
 
-@_inlined
+@inlined
 def _begin_row(x: int, known: int, k: int, exact: bool) -> Any:
     """Stores the factor of a row, and gives what x is multiplied by to be without it."""
     most = _I32(0)
@@ -112,7 +111,7 @@ def _begin_row(x: int, known: int, k: int, exact: bool) -> Any:
     return _F32(1) / factor
 
 
-@_inlined
+@inlined
 def _store_values(values: Any, b: int, known: int, k: int) -> None:
     for i in range(2):
         set_float(sums_of(known) + 8 * b + 4 * i, half_sum(values, i))
@@ -142,7 +141,7 @@ def prepare_row_fast(job: int, first: int, last: int) -> None:
             _round(scaled(load_f32(x + _BLOCK_BYTES * b), scale), b, known, k)
 
 
-@_inlined
+@inlined
 def _round(values: Any, b: int, known: int, k: int) -> None:
     """A block as whole numbers from -127 to 127 times a factor."""
     most = most_of(band(bits_of(values), _I32(0x7FFFFFFF)))
@@ -159,7 +158,7 @@ def _round(values: Any, b: int, known: int, k: int) -> None:
     store_bytes(digits_of(known, k) + 32 * b, whole)
 
 
-@_inlined
+@inlined
 def _split(values: Any, b: int, known: int, k: int) -> None:
     """Digits of a block, least first, their sums, and the factor that leads back."""
     most = most_of(band(bits_of(values), _I32(0x7FFFFFFF)))
@@ -180,7 +179,7 @@ def _split(values: Any, b: int, known: int, k: int) -> None:
     store_bytes(at + 64, shift_right(carried, _I32(16)))
 
 
-@_inlined
+@inlined
 def _shift_signed(a: Any) -> Any:
     """Divided by 65536, rounded down."""
     return minus(bxor(shift_right(a, _I32(16)), _I32(0x8000)), _I32(0x8000))

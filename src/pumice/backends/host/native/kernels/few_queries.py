@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -36,6 +35,7 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.pages import entry_of, load_bytes
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32 = np.float32
@@ -70,17 +70,16 @@ _SCORES, _MOST_TOGETHER = 7168, 32
 _TOPS, _SUMS = 4 * _SCORES, 4 * (_SCORES + _MOST_TOGETHER)
 # Keys that pass by at a time.
 _KEYS = 32
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
-@_inlined
+@inlined
 def _at(job: int, which: int, strides: int, entry: int, head: int, row: int) -> Any:
     """Where a row of a head of an operand begins."""
     place = long_at(job + which) + entry * long_at(job + strides) + head * long_at(job + strides + 8)
     return place + row * long_at(job + strides + 16)
 
 
-@_inlined
+@inlined
 def _seen(job: int, b: int, query: int) -> Any:
     """The keys that a query sees: first and one past the last."""
     keys, queries = long_at(job + ATT_PAGE) * long_at(job + ATT_PAGES), long_at(job + ATT_QUERIES)
@@ -93,7 +92,7 @@ def _seen(job: int, b: int, query: int) -> Any:
     return first, max(first, stop)
 
 
-@_inlined
+@inlined
 def _run(job: int, b: int, key: int, end: int) -> Any:
     """The entry that holds a key, where in it, and how many keys from it on pass by: next to one another, and before `end`."""
     size = long_at(job + ATT_PAGE)
@@ -103,7 +102,7 @@ def _run(job: int, b: int, key: int, end: int) -> Any:
     return entry, inside, min(min(end - key, size - inside), _KEYS)
 
 
-@_inlined
+@inlined
 def _ahead(job: int, which: int, strides: int, b: int, head: int, key: int, end: int, here: int) -> Any:
     """The bytes from some keys or values to those that pass by next, from `key` on."""
     if key >= end:
@@ -112,7 +111,7 @@ def _ahead(job: int, which: int, strides: int, b: int, head: int, key: int, end:
     return _at(job, which, strides, entry, head, inside) - here
 
 
-@_inlined
+@inlined
 def _fetch(row: int, ahead: int, nbytes: int) -> None:
     """Prefetches a row of keys or values that is so many bytes ahead; 0 is nothing to fetch."""
     if ahead:
@@ -120,7 +119,7 @@ def _fetch(row: int, ahead: int, nbytes: int) -> None:
             prefetch(row + ahead + at)
 
 
-@_inlined
+@inlined
 def _dots_of(q: int, k: int, step: int, count: int, ahead: int, to: int, depth: int, size: int, load: Any) -> None:
     """The dot products of a query with keys `step` bytes apart, two of them at a time: q is loaded once for both."""
     j = 0
@@ -142,7 +141,7 @@ def _dots_of(q: int, k: int, step: int, count: int, ahead: int, to: int, depth: 
         j += 2
 
 
-@_inlined
+@inlined
 def _dots(job: int, q: int, b: int, head: int, begin: int, end: int, dots: int, pitch: int, size: int, load: Any) -> None:
     """The dot products of queries of heads that share their keys with the keys begin…end-1; those of a head in a row."""
     depth, step, key = long_at(job + ATT_DEPTH), long_at(job + K_STRIDES + 16), begin
@@ -163,7 +162,7 @@ def _dots(job: int, q: int, b: int, head: int, begin: int, end: int, dots: int, 
         key += count
 
 
-@_inlined
+@inlined
 def _scale(job: int, which: int, strides: int, b: int, head: int, begin: int, end: int, numbers: int) -> None:
     """A number for each of the keys begin…end-1 times the factor of its key or value."""
     key = begin
@@ -175,7 +174,7 @@ def _scale(job: int, which: int, strides: int, b: int, head: int, begin: int, en
         key += count
 
 
-@_inlined
+@inlined
 def _scores(job: int, count: int, dots: int) -> Any:
     """Dot products become scores; gives the greatest. Those past the end, up to a whole vector, become -inf."""
     scale, cap, top = float_at(job + ATT_SCALE), float_at(job + ATT_SOFTCAP), everywhere(_F32(-math.inf))
@@ -190,7 +189,7 @@ def _scores(job: int, count: int, dots: int) -> Any:
     return largest_of(top)
 
 
-@_inlined
+@inlined
 def _weights(scores: int, count: int, top: Any) -> Any:
     """Scores become exp(score - top), those past the end next to nothing; gives their sum."""
     total, lowered = zeros(), everywhere(-top)
@@ -201,7 +200,7 @@ def _weights(scores: int, count: int, top: Any) -> Any:
     return total_of(total)
 
 
-@_inlined
+@inlined
 def _add_pair(v: int, step: int, count: int, ahead: int, weights: int, out: int, size: int, other: int, load: Any) -> None:
     """Adds values times their weights, in two vectors `other` elements apart: one alone would wait for its last addition."""
     a, b = load_f32(out), load_f32(out + 4 * other)
@@ -214,7 +213,7 @@ def _add_pair(v: int, step: int, count: int, ahead: int, weights: int, out: int,
     store_f32(out, a)
 
 
-@_inlined
+@inlined
 def _add_values(
     job: int, b: int, head: int, begin: int, end: int, weights: int, pitch: int, out: int, size: int, load: Any
 ) -> None:
@@ -237,13 +236,13 @@ def _add_values(
         key += count
 
 
-@_inlined
+@inlined
 def _scale_row(row: int, count: int, factor: Any) -> None:
     for at in range(0, 4 * count, VECTOR_BYTES):
         store_f32(row + at, scaled(load_f32(row + at), factor))
 
 
-@_inlined
+@inlined
 def _attend(job: int, first: int, last: int, size: int, load: Any) -> None:
     """Keys in blocks, with the greatest score so far: what came before is scaled down when a greater one comes.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 from numba import types
 
 from pumice.backends.host.memory.tile_layout import TileFormat, tile_format
@@ -24,12 +23,12 @@ from pumice.backends.host.native.kernels.byte_matmul import filler, matmul_of
 from pumice.backends.host.native.kernels.digits import EXACT_DIGITS, digit_sums_of, digits_of, factors_of, floats_of, sums_of
 from pumice.backends.host.native.kernels.tiled import run_matvec, run_unpack
 from pumice.backends.host.native.kernels.tiled_matmul import run_matmul
+from pumice.backends.host.native.numba_text import inlined
 from pumice.core import dtypes
 from pumice.core.block_formats import LAYOUTS
 from pumice.errors import PumiceError
 
 Kernel = Callable[[int, int, int], None]
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 def _values_of(form: TileFormat) -> Any:
@@ -51,7 +50,7 @@ def _dots_of(form: TileFormat, digits: int) -> Any:
         x = RowOfX(floats, sums, factors, digit_sums, row, digits)
         return (emit_digit_dot if digits else emit_float_dot)(builder, form, x, group, part, total)
 
-    @_inlined
+    @inlined
     def dot(known: int, k: int, b: int, group: int, part: int, total: Any) -> Any:
         floats, sums = floats_of(known, k) + 4 * block * b, sums_of(known) + block // 4 * b
         factors, digit_sums = factors_of(known, k) + block // 8 * b, digit_sums_of(known, k) + block // 2 * b

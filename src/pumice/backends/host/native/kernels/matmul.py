@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 
@@ -36,6 +35,7 @@ from pumice.backends.host.native.codegen.lanes import (
 )
 from pumice.backends.host.native.codegen.vector_math import FUSED
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import (
     BLOCK_BYTES,
     DENSE_DEEP,
@@ -78,7 +78,6 @@ _AHEAD = 4096
 _TILES = 12
 
 _LONG, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 def _multiplier(rows: int) -> Any:
@@ -181,12 +180,12 @@ def turn_square(builder: Any, source: Any, row: Any, rows: Any, to: Any, pitch: 
 # --- packing ---
 
 
-@_inlined
+@inlined
 def _even(count: int) -> int:
     return count + count % 2
 
 
-@_inlined
+@inlined
 def _pack_one(source: int, step: int, column: int, count: int, width: int, to: int, one: Any) -> None:
     """A tile of any strides, or one that is not full."""
     for k in range(count):
@@ -196,7 +195,7 @@ def _pack_one(source: int, step: int, column: int, count: int, width: int, to: i
             set_float(to + k * VECTOR_BYTES + 4 * j, one(source + k * step + j * column))
 
 
-@_inlined
+@inlined
 def _widen(source: int, count: int, to: int, load: Any, one: Any, size: int) -> None:
     """So many numbers, at most DENSE_DEEP, as float32."""
     k = 0
@@ -208,7 +207,7 @@ def _widen(source: int, count: int, to: int, load: Any, one: Any, size: int) -> 
         k += 1
 
 
-@_inlined
+@inlined
 def _pack_tiles(
     source: int, step: int, column: int, count: int, columns: int, to: int, load: Any, one: Any, size: int, room: int
 ) -> None:
@@ -245,7 +244,7 @@ def _pack_tiles(
             store_f32(to + t * pitch + count * VECTOR_BYTES, zeros())
 
 
-@_inlined
+@inlined
 def pack_slab(source: int, row: int, step: int, rows: int, count: int, to: int) -> None:
     """Up to SLAB rows as [count, SQUARE], with a k of zeros behind an odd number of them."""
     k = 0
@@ -271,17 +270,17 @@ def pack_slab(source: int, row: int, step: int, rows: int, count: int, to: int) 
 # --- many rows: the right operand is packed as a whole, and each part packs slabs as it goes ---
 
 
-@_inlined
+@inlined
 def _tiles(job: int) -> Any:
     return (long_at(job + COLUMNS) + LANES - 1) // LANES
 
 
-@_inlined
+@inlined
 def _slabs(job: int) -> Any:
     return (long_at(job + ROWS) + SLAB - 1) // SLAB
 
 
-@_inlined
+@inlined
 def _pack_right(job: int, first: int, last: int, load: Any, one: Any, size: int) -> None:
     """A part is one block of k of one entry."""
     columns, depth, step = long_at(job + COLUMNS), long_at(job + DEPTH), long_at(job + RIGHT_STEP)
@@ -309,7 +308,7 @@ def pack_bf16(job: int, first: int, last: int) -> None:
     _pack_right(job, first, last, load_bf16, bf16_at, 2)
 
 
-@_inlined
+@inlined
 def multiply_slab(
     slab: int, tile: int, count: int, out: int, out_row: int, more: bool, rows: int, width: int, block: int
 ) -> None:
@@ -362,7 +361,7 @@ def matmul_f32(job: int, first: int, last: int) -> None:
 # --- more columns than rows: the left operand is packed as a whole, and each part packs tiles as it goes ---
 
 
-@_inlined
+@inlined
 def pack_slabs(source: int, row: int, step: int, rows: int, depth: int, deep: int, packed: int, first: int, last: int) -> None:
     """Slabs first…last-1 of a left operand; they are stored by blocks of `deep` k, then by rows."""
     slabs, start = (rows + SLAB - 1) // SLAB, 0
@@ -380,7 +379,7 @@ def pack_left_f32(job: int, first: int, last: int) -> None:
     pack_slabs(long_at(job + LEFT), row, step, rows, depth, DENSE_DEEP, long_at(job + PACKED), first, last)
 
 
-@_inlined
+@inlined
 def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size: int) -> None:
     """A part is a tile of columns; a few of them are packed together, if they are not already."""
     rows, columns, depth, slabs = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH), _slabs(job)

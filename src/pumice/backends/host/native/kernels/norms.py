@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -24,32 +23,31 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.rowops import TOTAL_BLOCK, sum_row, sum_squares
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32 = np.float32
 # The words of a task. BIAS is where the sums of dy go, or 0; FACTORS are a mean and a factor for each row.
 DY, X, WEIGHT, OUT, BIAS, ROWS, COLUMNS, EPS, CENTRED, FACTORS = (8 * i for i in range(10))
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _mean(job: int, x: int, k: int) -> Any:
     return sum_row(x, k) / _F32(k) if long_at(job + CENTRED) else _F32(0)
 
 
-@_inlined
+@inlined
 def _factor(job: int, x: int, k: int, mean: Any) -> Any:
     return _F32(1) / _F32(math.sqrt(sum_squares(x, k, mean) / _F32(k) + float_at(job + EPS)))
 
 
-@_inlined
+@inlined
 def _weighed(dy: int, weight: int, at: int) -> Any:
     value = load_f32(dy + 4 * at)
     return times(value, load_f32(weight + 4 * at)) if weight else value
 
 
-@_inlined
+@inlined
 def _weighed_one(dy: int, weight: int, j: int) -> Any:
     return float_at(dy + 4 * j) * float_at(weight + 4 * j) if weight else float_at(dy + 4 * j)
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import int_at, load_i8, to_floats
+from pumice.backends.host.native.numba_text import inlined
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def load_bytes(at: int) -> Any:
     """Signed bytes as floats."""
     return to_floats(load_i8(at))
 
 
-@_inlined
+@inlined
 def entry_of(table: int, pages: int, caches: int, b: int, page: int) -> Any:
     """The entry of keys and values that holds a page of batch entry b: negative counts from the end, out of range is an end."""
     if table == 0:

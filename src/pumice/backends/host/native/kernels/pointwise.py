@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
 from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE, copy_columns
 from pumice.backends.host.native.codegen.lanes import fetch_range, long_at
 from pumice.backends.host.native.kernels.conv import (
@@ -35,20 +33,19 @@ from pumice.backends.host.native.kernels.conv import (
     weights_of,
 )
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 
 COLUMN_CHANNELS = SIZES.columns
 _TILES_BYTES = SIZES.tiles * DEEP * TILE_BYTES
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _plane(job: int) -> Any:
     """Positions of an image."""
     return long_at(job + COUNT_Z) * long_at(job + COUNT_Y) * long_at(job + COUNT_X)
 
 
-@_inlined
+@inlined
 def _copy_tile(job: int, entry: int, tile: int, start: int, count: int, to: int) -> None:
     """Channels start…start+count-1 at a tile of positions; an entry is a group of an image."""
     plane = _plane(job)

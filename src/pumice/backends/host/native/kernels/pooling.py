@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -18,6 +17,7 @@ from pumice.backends.host.native.codegen.lanes import (
     set_float,
 )
 from pumice.backends.host.native.codegen.pool_code import LANES, fill_row, fold_row, slide_row, slide_row_by_two
+from pumice.backends.host.native.numba_text import inlined
 
 _F32 = np.float32
 # Floats of a row with its padding that fit the memory of a kernel: LANES of them more may be written behind it.
@@ -51,10 +51,8 @@ _MOST_ROW = 8000
 SOURCE, RESIZED, PLACES, OLD_Z, OLD_Y, OLD_X, NEW_Z, NEW_Y, NEW_X = (8 * i for i in range(9))
 PLACE_BYTES = 24
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _span(job: int, axis: int, window: int) -> Any:
     """The elements begin…end-1 of a window along an axis, without padding."""
     at = job + 8 * axis
@@ -62,14 +60,14 @@ def _span(job: int, axis: int, window: int) -> Any:
     return max(0, start), min(long_at(at + SIZE_Z), start + long_at(at + KERNEL_Z))
 
 
-@_inlined
+@inlined
 def _planes(job: int) -> Any:
     """Bytes of a plane, and of a plane of windows."""
     large = 4 * long_at(job + SIZE_Z) * long_at(job + SIZE_Y) * long_at(job + SIZE_X)
     return large, 4 * long_at(job + COUNT_Z) * long_at(job + COUNT_Y) * long_at(job + COUNT_X)
 
 
-@_inlined
+@inlined
 def _pool(job: int, first: int, last: int, takes_max: bool) -> None:
     reach = (long_at(job + COUNT_X) - 1) * long_at(job + STRIDE_X) + long_at(job + KERNEL_X)
     length = max(long_at(job + LOW_X) + long_at(job + SIZE_X), reach) + 3 * LANES
@@ -79,7 +77,7 @@ def _pool(job: int, first: int, last: int, takes_max: bool) -> None:
         _pool_windows(job, first, last, takes_max)
 
 
-@_inlined
+@inlined
 def _pool_rows(job: int, first: int, last: int, takes_max: bool, length: int) -> None:
     """The rows of a row of windows folded into one, with padding on both sides, along which the windows slide."""
     large, small = _planes(job)
@@ -104,7 +102,7 @@ def _pool_rows(job: int, first: int, last: int, takes_max: bool, length: int) ->
                 share += 4 * count
 
 
-@_inlined
+@inlined
 def _pool_windows(job: int, first: int, last: int, takes_max: bool) -> None:
     """Window by window."""
     large, small = _planes(job)
@@ -142,7 +140,7 @@ def mean_pool_f32(job: int, first: int, last: int) -> None:
     _pool(job, first, last, False)
 
 
-@_inlined
+@inlined
 def _clear(to: int, size: int) -> None:
     for i in range(0, size, 4):
         set_float(to + i, _F32(0))
@@ -202,7 +200,7 @@ def mean_pool_grad_f32(job: int, first: int, last: int) -> None:
 # --- resizing ---
 
 
-@_inlined
+@inlined
 def _resize(job: int, first: int, last: int, adds: bool) -> None:
     """Each resized element from those that it is between, or, in the gradient, added to them."""
     old_y, old_x = long_at(job + OLD_Y), long_at(job + OLD_X)
@@ -238,7 +236,7 @@ def _resize(job: int, first: int, last: int, adds: bool) -> None:
                     resized += 4
 
 
-@_inlined
+@inlined
 def _weight(at: int, second: int) -> Any:
     share = float_at(at + 16)
     return share if second else _F32(1) - share

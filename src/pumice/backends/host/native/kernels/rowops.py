@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -36,6 +35,7 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.tiled import OUT, K, M, N, W, X
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32 = np.float32
@@ -47,13 +47,11 @@ ROPE_X, ROPE_COS, ROPE_SIN, ROPE_OUT, ROPE_ROWS, ROPE_DEPTH, ROPE_ROTARY, ROPE_I
 SCATTER_OUT, SCATTER_INDICES, SCATTER_UPDATES, SCATTER_COUNT, SCATTER_ROWS, SCATTER_BYTES = (8 * i for i in range(6))
 MAP_A, MAP_B, MAP_OUT, MAP_COUNT = (8 * i for i in range(4))
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
-
 
 # --- f32, f16 and bf16 rows: one row after the other, a lane for each of 32 elements; a part is LANES rows ---
 
 
-@_inlined
+@inlined
 def _dot_rows(job: int, first: int, last: int, size: int, load: Any, load_one: Any) -> None:
     m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
     for row in range(first * LANES, min(n, last * LANES)):
@@ -73,7 +71,7 @@ def _dot_rows(job: int, first: int, last: int, size: int, load: Any, load_one: A
             set_float(long_at(job + OUT) + 4 * (r * n + row), total)
 
 
-@_inlined
+@inlined
 def _widen(job: int, first: int, last: int, load: Any, load_one: Any) -> None:
     n, k = long_at(job + N), long_at(job + K)
     stop = min(n, last * LANES) * k
@@ -108,7 +106,7 @@ def widen_bf16(job: int, first: int, last: int) -> None:
 # --- norms: a part is a row ---
 
 
-@_inlined
+@inlined
 def sum_row(x: int, k: int) -> Any:
     """The sum of k numbers."""
     total, at = zeros(), 0
@@ -121,7 +119,7 @@ def sum_row(x: int, k: int) -> Any:
     return found
 
 
-@_inlined
+@inlined
 def sum_squares(x: int, k: int, mean: Any) -> Any:
     """The sum of the squares of k numbers less their mean."""
     total, at, centre = zeros(), 0, everywhere(mean)
@@ -234,7 +232,7 @@ def scatter_rows(job: int, first: int, last: int) -> None:
 # --- elementwise maps of dense arrays: a part is MAP_PART elements ---
 
 
-@_inlined
+@inlined
 def _map(job: int, first: int, last: int, function: Any) -> None:
     """out = function(a, b); maps of one operand have it as both."""
     a, b, out, count = long_at(job + MAP_A), long_at(job + MAP_B), long_at(job + MAP_OUT), long_at(job + MAP_COUNT)
@@ -250,12 +248,12 @@ def _map(job: int, first: int, last: int, function: Any) -> None:
         copy_bytes(out + 4 * at, memory, rest)
 
 
-@_inlined
+@inlined
 def _silu(a: Any, b: Any) -> Any:
     return silu(a)
 
 
-@_inlined
+@inlined
 def _gelu_tanh(a: Any, b: Any) -> Any:
     return gelu_tanh(a)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 
 from pumice.backends.host.native.codegen.lanes import ADDRESS, LEVEL, call_named, define, long_at, pointer
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.threads.pool import (
     ALONE,
     ASLEEP,
@@ -42,7 +42,6 @@ _LOOKS_BEFORE_YIELD = 2000
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"
 _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 def _word(builder: Any, control: Any, index: Any) -> Any:
@@ -91,13 +90,13 @@ def _call_kernel(builder: Any, kernel: Any, job: Any, first: Any, last: Any) -> 
     builder.call(pointer(builder, kernel, kind), [job, first, last])
 
 
-@_inlined
+@inlined
 def _is_open(claim: int) -> bool:
     """Whether chunks are left."""
     return claim & _SHORT < claim >> 16 & _SHORT
 
 
-@_inlined
+@inlined
 def _take(control: int, from_front: bool) -> bool:
     """Does some of the chunks that are left of the current task, many at first and then fewer; False if there are none."""
     claim = _read(control, CLAIM)
@@ -142,7 +141,7 @@ def sleepers(control: int, workers: int, wanted: int) -> None:
     _write(control, ASLEEP, found)
 
 
-@_inlined
+@inlined
 def _post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
     """Opens a task to all who are awake."""
     number = ((_read(control, CLAIM) >> 32) + 1) & _NUMBERS
@@ -155,7 +154,7 @@ def _post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
     _write(control, CLAIM, (number << 32) | ((total + chunk - 1) // chunk << 16))
 
 
-@_inlined
+@inlined
 def _finish(control: int, patience: int) -> None:
     """Works on the current task until all of it is done; workers that take more than `patience` looks to do it are left out.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import float_at, int_at, long_at, set_float
+from pumice.backends.host.native.numba_text import inlined
 
 _F32 = np.float32
 # The words of a task; those from IMAGE on, but for the sizes, are of the gradient. PARTS has a row for each pair.
@@ -37,10 +37,8 @@ _GEOMETRY = 6
 # The words of the sum over rows.
 SUM_PARTS, SUM_ROWS, SUM_OUT, SUM_NUMBERS, SUM_LISTED = (8 * i for i in range(5))
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _limits(job: int, tile: int) -> Any:
     """A tile's first pixel and their ends, and its first and end pair."""
     side, wide, high = long_at(job + TILE), long_at(job + WIDTH), long_at(job + HEIGHT)
@@ -51,14 +49,14 @@ def _limits(job: int, tile: int) -> Any:
     return left, top, min(left + side, wide), min(top + side, high), first, end if long_at(job + COUNT) > 0 else first
 
 
-@_inlined
+@inlined
 def _splat(job: int, pair: int, bytes_each: int) -> Any:
     """Where the numbers of a pair's splat are."""
     found = int_at(long_at(job + PAIRS) + 8 * pair)
     return long_at(job + SPLATS) + bytes_each * max(0, min(found, long_at(job + COUNT) - 1))
 
 
-@_inlined
+@inlined
 def _raw_alpha(splat: int, dx: Any, dy: Any, faint: Any) -> Any:
     """Alpha before it is clipped, negative where the exponent is positive, or that of no opacity up to 1 reaches the cutoff."""
     power = _F32(-0.5) * (float_at(splat + 8) * dx * dx + float_at(splat + 16) * dy * dy) - float_at(splat + 12) * dx * dy
@@ -147,14 +145,14 @@ def rasterize_parts_f32(job: int, first: int, last: int) -> None:
                         _add(part + 20, slope / float_at(splat + 20))
 
 
-@_inlined
+@inlined
 def _part(job: int, pair: int, bytes_each: int) -> Any:
     """Where the part of a pair is."""
     row = int_at(long_at(job + PAIRS) + 8 * pair + 4)
     return long_at(job + PARTS) + bytes_each * max(0, min(row, long_at(job + LISTED) - 1))
 
 
-@_inlined
+@inlined
 def _add(to: int, value: Any) -> None:
     set_float(to, float_at(to) + value)
 

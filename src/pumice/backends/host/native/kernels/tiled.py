@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
@@ -25,6 +24,7 @@ from pumice.backends.host.native.codegen.lanes import (
     turn_words,
     zeros,
 )
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES, bytes_known
 
 _F32, _I32 = np.float32, np.int32
@@ -34,12 +34,11 @@ X, W, OUT, KNOWN, M, K, N, MORE = (8 * i for i in range(8))
 # For many rows, the last word is the address of slabs of x instead.
 PACKED = MORE
 _TASK_BYTES = 64
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 # Bytes from what is known of one row of x to the next.
-pitch_of = _inlined(bytes_known)
+pitch_of = inlined(bytes_known)
 
 
-@_inlined
+@inlined
 def unpack_part(w: int, part: int, stride: int, room: int, values: int, decode: Any, even: Any, part_bytes: int) -> None:
     """The values of a part of all rows of a tile, [elements, LANES] float32, by `decode(group, part, values)`."""
     group, own = w, w + part * part_bytes * LANES
@@ -49,7 +48,7 @@ def unpack_part(w: int, part: int, stride: int, room: int, values: int, decode: 
     decode(group, own, values)
 
 
-@_inlined
+@inlined
 def _finish(out: int, count: int, total: Any) -> None:
     """Writes the first `count` lanes."""
     if count == LANES:
@@ -61,7 +60,7 @@ def _finish(out: int, count: int, total: Any) -> None:
         set_float(out + 4 * r, float_at(lanes + 4 * r))
 
 
-@_inlined
+@inlined
 def run_matvec(
     job: int, first: int, last: int, dot: Any, even: Any, header: int, part_bytes: int, parts: int, block: int
 ) -> None:
@@ -93,7 +92,7 @@ def run_matvec(
             known += pitch_of(k)
 
 
-@_inlined
+@inlined
 def run_unpack(job: int, first: int, last: int, decode: Any, even: Any, block: int, size: int) -> None:
     """Weights of a format without groups."""
     n, k, values, room = long_at(job + N), long_at(job + K), block_memory(), block_memory()
@@ -119,7 +118,7 @@ ROWS_SOURCE, ROWS_TILES, ROWS_BYTES, ROWS_COUNT, ROWS_SECTIONS, ROWS_SECTION_COU
 )
 
 
-@_inlined
+@inlined
 def _every_fourth(bits: int) -> int:
     """Bits 0, 4, 8, … of 32 side by side."""
     found = bits & 0x11111111
@@ -128,7 +127,7 @@ def _every_fourth(bits: int) -> int:
     return (found | (found >> 12)) & 0xFF
 
 
-@_inlined
+@inlined
 def _dealt(bits: int) -> int:
     """Bit 4 j + i as bit j of byte i."""
     found = 0
@@ -137,7 +136,7 @@ def _dealt(bits: int) -> int:
     return found
 
 
-@_inlined
+@inlined
 def _copy_group(source: int, size: int, width: int, to: int, sections: int, count: int) -> None:
     """The bytes of a group of `width` rows, `size` apart."""
     for _ in range(count):

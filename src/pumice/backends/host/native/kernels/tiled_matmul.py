@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
 from pumice.backends.host.native.codegen.lanes import (
     LEVEL,
     block_memory,
@@ -24,12 +22,12 @@ from pumice.backends.host.native.codegen.lanes import (
 from pumice.backends.host.native.kernels.matmul import multiply_slab, pack_slabs
 from pumice.backends.host.native.kernels.tiled import OUT, PACKED, K, M, N, W, X, unpack_part
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 from pumice.backends.host.native.sizes import DEEP, LANES, SLAB, SLAB_PITCH, TILES_AT_ONCE, UNPACKED_BYTES, VECTOR_BYTES
 
 _MANY_REGISTERS = LEVEL.is_wide
 # Rows of x that pass together where slabs do not: the first cache holds them.
 _ROWS_AT_A_TIME = 16
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 def pack_rows_f32(job: int, first: int, last: int) -> None:
@@ -41,12 +39,12 @@ def pack_rows_f32(job: int, first: int, last: int) -> None:
 # --- with few registers ---
 
 
-@_inlined
+@inlined
 def _begin(to: int, more: bool) -> Any:
     return load_f32(to) if more else zeros()
 
 
-@_inlined
+@inlined
 def _add_two(x: int, row: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
     t0, t1 = _begin(to, more), _begin(to + pitch, more)
     for j in range(0, 4 * count, 4):
@@ -57,7 +55,7 @@ def _add_two(x: int, row: int, values: int, count: int, to: int, pitch: int, mor
     store_f32(to + pitch, t1)
 
 
-@_inlined
+@inlined
 def _add_one(x: int, values: int, count: int, to: int, more: bool) -> None:
     even, odd = _begin(to, more), zeros()
     for j in range(0, 4 * count, 8):
@@ -66,7 +64,7 @@ def _add_one(x: int, values: int, count: int, to: int, more: bool) -> None:
     store_f32(to, plus(even, odd))
 
 
-@_inlined
+@inlined
 def _add_rows(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
     """to [m, LANES] = x [m, count] times values [count, LANES], plus what is there if there is `more`.
 
@@ -80,7 +78,7 @@ def _add_rows(x: int, row: int, m: int, values: int, count: int, to: int, pitch:
         _add_one(x + r * row, values, count, to + r * pitch, more)
 
 
-@_inlined
+@inlined
 def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool, width: int) -> None:
     """The same for a last tile of fewer than LANES rows, by way of a vector that may be written as a whole."""
     lanes = block_memory()
@@ -90,7 +88,7 @@ def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitc
         copy_bytes(to + r * pitch, lanes, 4 * width)
 
 
-@_inlined
+@inlined
 def _multiply_rows(job: int, t: int, tiles: int, start: int, count: int, values: int) -> None:
     m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
     for r in range(0, m, _ROWS_AT_A_TIME):
@@ -108,7 +106,7 @@ def _multiply_rows(job: int, t: int, tiles: int, start: int, count: int, values:
 # --- with many ---
 
 
-@_inlined
+@inlined
 def _multiply_slabs(job: int, t: int, tiles: int, start: int, count: int, values: int) -> None:
     m, n, block = long_at(job + M), long_at(job + N), values + UNPACKED_BYTES
     slabs = (m + SLAB - 1) // SLAB
@@ -124,7 +122,7 @@ def _multiply_slabs(job: int, t: int, tiles: int, start: int, count: int, values
 # --- the loops around both ---
 
 
-@_inlined
+@inlined
 def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int) -> None:
     """Adds the products of `count` columns of x from `start` on with unpacked tiles, each [count, LANES]; count is even."""
     if _MANY_REGISTERS:
@@ -133,7 +131,7 @@ def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int)
         _multiply_rows(job, t, tiles, start, count, values)
 
 
-@_inlined
+@inlined
 def run_matmul(
     job: int, first: int, last: int, decode: Any, even: Any, header: int, part_bytes: int, parts: int, block: int
 ) -> None:

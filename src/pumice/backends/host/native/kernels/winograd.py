@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.conv_code import finish_row, split_row
@@ -19,6 +18,7 @@ from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_flo
 from pumice.backends.host.native.codegen.winograd_code import collect_tiles, spread_tiles
 from pumice.backends.host.native.kernels.conv_products import multiply
 from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.numba_text import inlined
 
 # The words of a task: channels and outputs are those of a group. A part has PART_BLOCKS blocks of WIDE tiles and PART_SLABS
 # slabs; it makes their matrices, or finds those of all blocks in memory if they are GATHERED, by parts of that many channels.
@@ -57,22 +57,20 @@ SLAB_BYTES, TILE_BYTES = SIZES.slab_bytes, SIZES.tile_bytes
 _BLOCK_ROWS = ROWS * TILE_BYTES
 _F32, _F64 = np.float32, np.float64
 
-_inlined = numba.njit(forceinline=True, error_model="numpy")
 
-
-@_inlined
+@inlined
 def _slabs(job: int) -> Any:
     return (long_at(job + OUTPUTS) + ROWS - 1) // ROWS
 
 
-@_inlined
+@inlined
 def _spread_weight(source: int, step: int, i: int) -> Any:
     """One of the four numbers that three weights, `step` bytes apart, become."""
     a, b, c = _F64(float_at(source)), _F64(float_at(source + step)), _F64(float_at(source + 2 * step))
     return _spread(a, b, c, i)
 
 
-@_inlined
+@inlined
 def _spread(a: Any, b: Any, c: Any, i: int) -> Any:
     if i == 0:
         return a
@@ -100,7 +98,7 @@ def winograd_weights_f32(job: int, first: int, last: int) -> None:
                         set_float(at + (4 * i + j) * channels * SLAB_BYTES, _F32(value))
 
 
-@_inlined
+@inlined
 def _copy_rows(job: int, source: int, top: int, rows: int, to: int) -> None:
     """Rows top…top+rows-1 of a channel with its padding, `top` being even, split into four planes; zeros outside."""
     pitch, high, wide = long_at(job + PITCH), long_at(job + SIZE_Y), long_at(job + SIZE_X)
@@ -117,7 +115,7 @@ def _copy_rows(job: int, source: int, top: int, rows: int, to: int) -> None:
         split_row(evens, odds, source + 4 * y * wide, wide)
 
 
-@_inlined
+@inlined
 def _store_tiles(job: int, results: int, blocks: int, begin: int, entry: int, channel: int, rows: int) -> None:
     """Finished results of a slab to their places; `begin` is the first tile of the part."""
     pitch, high, wide = long_at(job + PITCH), long_at(job + COUNT_Y), long_at(job + COUNT_X)
@@ -143,23 +141,23 @@ def _store_tiles(job: int, results: int, blocks: int, begin: int, entry: int, ch
                 )  # fmt: skip
 
 
-@_inlined
+@inlined
 def _matrix_bytes(job: int) -> Any:
     return long_at(job + CHANNELS) * TILE_BYTES + MATRIX_GAP
 
 
-@_inlined
+@inlined
 def _tiles(job: int) -> Any:
     return (long_at(job + COUNT_Y) + 1) // 2 * long_at(job + PITCH)
 
 
-@_inlined
+@inlined
 def _clear(planes: int, job: int) -> None:
     for at in range(planes, planes + 4 * long_at(job + PLANE_BYTES), 4):
         set_float(at, _F32(0))
 
 
-@_inlined
+@inlined
 def _make_matrices(job: int, entry: int, first: int, last: int, begin: int, blocks: int, planes: int, to: int) -> None:
     """The numbers of channels first…last-1 of a group of an image in the matrices of some blocks, the first at tile `begin`."""
     channels, pitch, plane, matrix = long_at(job + CHANNELS), long_at(job + PITCH), long_at(job + PLANE_BYTES), _matrix_bytes(job)

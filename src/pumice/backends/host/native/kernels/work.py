@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from numba import types
 
 from pumice.backends.host.memory.scratch import WORK_LINE
 from pumice.backends.host.native.codegen.lanes import ADDRESS, compare_and_swap, define, long_at, store_word
-
-_inlined = numba.njit(forceinline=True, error_model="numpy")
+from pumice.backends.host.native.numba_text import inlined
 
 
 @define(types.boolean, ADDRESS)
@@ -27,7 +25,7 @@ def _clear_flag(builder: Any, at: Any) -> None:
     store_word(builder, at, 0)
 
 
-@_inlined
+@inlined
 def take_work(job: int) -> Any:
     """The address of a slot that no other thread has, on a cache line."""
     memory = long_at(job - 8)
@@ -37,7 +35,7 @@ def take_work(job: int) -> Any:
     return memory + WORK_LINE * (count + 1) + flag * long_at(memory + 8)
 
 
-@_inlined
+@inlined
 def give_work(job: int, slot: int) -> None:
     """Leaves the slot to others."""
     memory = long_at(job - 8)
