@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 # within a mixer with an eps of their own, or of several groups together; and some architectures it does not have.
 INEXPRESSIBLE = {
     "bamba": "cannot be converted",
+    "falcon_first": "alibi",
     "falcon_mamba": "mixer_eps",
     "mamba2_groups": "norm_groups",
     "rwkv7": "cannot be converted",
