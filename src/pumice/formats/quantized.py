@@ -90,6 +90,10 @@ class QuantizedWeights:
     def eight_bit_floats(self, name: str) -> tuple[str, Array] | None:
         return self._weights.eight_bit_floats(name)
 
+    def is_order(self, name: str) -> bool:
+        """Whether a tensor is no file's, but the order of a quantised layer's columns."""
+        return name in self._orders
+
     def is_spare(self, name: str) -> bool:
         """Whether a tensor is a bias of zeros, which some tools write for quantised layers that have none."""
         layer = name.removesuffix(".bias")
