@@ -1,4 +1,4 @@
-"""GGUF files as llama.cpp reads them: what it asks for is written, and what it cannot take is refused or said."""
+"""GGUF files as llama.cpp reads them: what it asks for is written, and what it cannot take is said or refused."""
 
 from __future__ import annotations
 

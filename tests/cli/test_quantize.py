@@ -27,7 +27,7 @@ from pumice.llm.quantize import TARGETS, QuantizeReport, choose_dtype, quantize_
 from pumice.models.registry import get_architecture
 from pumice.text.gguf_export import export_tokenizer
 from pumice.text.tokenizer import Tokenizer
-from tiny_models import GOLDENS, as_gguf, byte_level, llama, write_tokenizer
+from tiny_models import GOLDENS, byte_level, llama, write_tokenizer
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[2]
@@ -51,13 +51,17 @@ INEXPRESSIBLE = {
     "gemma2": "attention_scale",
     "gemma3": "attention_scale",
 }
-# What the format says and llama.cpp would not open or compute otherwise.
-UNREADABLE = {
+# What llama.cpp would not open, or would compute otherwise.
+LIMITS = {
     "cohere2": "attn_output.bias",
     "cohere_norms": "fewer than 64 layers",
+    "deepseek_v2": "two best",
     "deepseek_v2_lite": "whole queries in 2 layers",
     "falcon_grouped": "attn_qkv.bias",
+    "mistral": "no windows",
+    "mixtral": "no windows",
     "olmoe": "2 key heads for 4 heads",
+    "phi3": "no windows",
     "qwen3_next": "values of another width than keys",
 }
 # Every causal golden, so that a new architecture is tested as soon as it has one; a gemma is converted with the usual scale.
@@ -79,21 +83,19 @@ def test_every_architecture_survives_the_conversion(name: str, tmp_path: Path) -
             config = json.loads((source / "config.json").read_text())
             (source / "config.json").write_text(json.dumps(config | {"query_pre_attn_scalar": config["head_dim"]}))
             wanted = logits_of(source, ids)
-        if name in UNREADABLE:
-            assert relative(logits_of(as_gguf(source, out), ids), wanted) < 1e-4
-            return
         report = quantize_model(source, to="f32", out=out)
         assert relative(logits_of(out, ids), wanted) < 1e-4
     assert report.relative_rmse == 0
+    assert any(LIMITS[name] in note for note in report.notes) if name in LIMITS else not report.notes
     # What stays a float is f32, and the package sees the same tensors.
     reader = gguf.GGUFReader(out)
     assert {t.tensor_type.name for t in reader.tensors} == {"F32"}
     assert len(reader.tensors) == len(report.tensors)
 
 
-@pytest.mark.parametrize("name", [*INEXPRESSIBLE, *UNREADABLE])
+@pytest.mark.parametrize("name", INEXPRESSIBLE)
 def test_what_gguf_cannot_say_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=INEXPRESSIBLE.get(name) or f"llama.cpp .*{UNREADABLE[name]}"):
+    with pytest.raises(InputError, match=INEXPRESSIBLE[name]):
         quantize_model(golden(name, tmp_path), to="f32", out=tmp_path / "m.gguf")
     assert not (tmp_path / "m.gguf").exists()
 

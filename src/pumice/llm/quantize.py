@@ -32,7 +32,7 @@ from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.llm.bundle_model import refuse_bundle
 from pumice.llm.defaults import as_gguf, defaults_of_folder
 from pumice.models.config import ModelArchConfig
-from pumice.models.gguf_limits import check_readable, passed_over
+from pumice.models.gguf_limits import limits
 from pumice.models.to_gguf import GgufTensor, to_gguf
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.gguf_export import export_tokenizer
@@ -246,9 +246,8 @@ def _from_folder(path: Path, name: str, weights: WeightFile, notes: list[str]) -
     folder = path if path.is_dir() else path.parent
     cfg = ModelArchConfig.from_hf(read_json(folder / "config.json"))
     pairs, tensors = to_gguf(cfg, weights)
-    check_readable(cfg, pairs, [t.name for t in tensors])
     pairs |= export_tokenizer(folder, cfg.vocab, name.rstrip("/").rsplit("/", 1)[-1])
-    notes += passed_over(cfg, pairs)
+    notes += limits(cfg, pairs, [t.name for t in tensors])
     pairs |= as_gguf(defaults_of_folder(folder))
     # What is not converted becomes f32: other readers stop at taps and decays of fewer bits, and round what routers read.
     return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, dtypes.f32) for t in tensors]

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pumice.errors import InputError
 from pumice.models.config import ModelArchConfig, RopeScaling
 
 # Parts of the names of tensors that have no place.
@@ -50,16 +49,14 @@ _HEAD_NORM_LAYERS = 64  # command-r models have norms of the heads from this man
 _LITE_LAYERS = (26, 27)  # deepseek2 models of these sizes are taken to have queries of one matrix
 
 
-def check_readable(cfg: ModelArchConfig, metadata: Mapping[str, Any], tensors: Iterable[str]) -> None:
-    """Refuse, by name, what would make llama.cpp refuse the file or compute something else."""
+def limits(cfg: ModelArchConfig, metadata: Mapping[str, Any], tensors: Iterable[str]) -> list[str]:
+    """What makes llama.cpp refuse the file or compute something else than the model does: a sentence each."""
     name = metadata["general.architecture"]
     lost = list(_unreadable(name, cfg, metadata, tuple(tensors)))
-    if lost:
-        raise InputError(
-            f"llama.cpp could not read this model from a GGUF file of the architecture {name!r}: {', '.join(lost)}",
-            hint="run the model from its own files",
-            lost=lost,
-        )
+    found = [
+        f"llama.cpp cannot open the file, or computes something else: in {name!r} files it does not expect {', '.join(lost)}"
+    ]
+    return [*(found if lost else []), *_passed_over(cfg, metadata)]
 
 
 def _unreadable(name: str, cfg: ModelArchConfig, metadata: Mapping[str, Any], tensors: tuple[str, ...]) -> Iterator[str]:
@@ -88,7 +85,7 @@ def _unreadable(name: str, cfg: ModelArchConfig, metadata: Mapping[str, Any], te
         yield from _deepseek(cfg, said)
 
 
-def passed_over(cfg: ModelArchConfig, metadata: Mapping[str, Any]) -> Iterator[str]:
+def _passed_over(cfg: ModelArchConfig, metadata: Mapping[str, Any]) -> Iterator[str]:
     """What llama.cpp leaves out without a word, also of files that its own converter made."""
     name = metadata["general.architecture"]
     sizes = {w for w in cfg.windows if w is not None}
