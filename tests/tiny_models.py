@@ -99,7 +99,7 @@ def as_gguf(folder: Path, path: Path, dtype: str = "f32") -> Path:
         kinds = {t.name: dtypes.dtype(dtype) if len(t.shape) == 2 else dtypes.f32 for t in tensors}
         with GgufWriter(path, metadata, [TensorInfo(t.name, kinds[t.name], t.shape) for t in tensors]) as writer:
             for t in tensors:
-                rows = t.rows(0, t.shape[0])
+                rows = t.rows(0, t.elements // (t.shape[-1] if len(t.shape) > 1 else 1))
                 writer.write(t.name, quantize_rows(kinds[t.name], rows) if kinds[t.name].is_quant else rows)
     return path
 

@@ -47,6 +47,7 @@ class Arch:
     config: dict[str, Any]
     dtype: torch.dtype = torch.float32  # of the saved weights; outputs are always computed in float32
     legacy: dict[str, Any] = field(default_factory=dict)  # keys that Hub files of transformers 4 have instead
+    attention: str = "eager"  # its implementation in transformers
     cache_differs: bool = False  # decoding through the cache is another function than the full sequence
 
     @property
@@ -242,6 +243,13 @@ ARCHS: dict[str, Arch] = {
             num_key_value_heads=None, intermediate_size=None, new_decoder_architecture=True, num_kv_heads=2, bias=True,
             rope_parameters=rope(),
         ),
+    ),
+    "falcon_first": Arch(
+        "FalconForCausalLM",
+        decoder(
+            num_key_value_heads=None, intermediate_size=None, alibi=True, parallel_attn=False, multi_query=False, bias=True,
+        ),
+        attention="sdpa",  # the eager one adds the distances twice
     ),
     "bloom": Arch(
         "BloomForCausalLM",
@@ -575,13 +583,13 @@ def make_architecture(name: str) -> None:
     arch, folder = ARCHS[name], fresh_folder(name)
     model_class = getattr(transformers, arch.model)
     config = model_class.config_class(**arch.config)
-    model = model_class._from_config(config, attn_implementation="eager")
+    model = model_class._from_config(config, attn_implementation=arch.attention)
     randomise(model, seed_of(name))
     model.to(arch.dtype).save_pretrained(folder)
     stored = {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()}
     if stored != {arch.dtype}:
         raise SystemExit(f"{name}: stored as {stored}")
-    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation=arch.attention).eval()
     model.set_experts_implementation("eager")  # the others compute in float32 alone
     made = (encoder_goldens if arch.is_encoder else decoder_goldens)(name, arch, model)
     write_tensors(folder, made)

@@ -15,7 +15,8 @@ from pumice.core import dtypes
 from pumice.core.blocks import dequantize_rows
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
-from pumice.formats.quantized import Quantization, QuantizedWeights
+from pumice.formats.quantization import Quantization
+from pumice.formats.quantized import QuantizedWeights
 from pumice.ir.graph import GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.plan.build import build_plan
@@ -187,6 +188,7 @@ def test_mlx_layers_may_have_their_own_groups(tmp_path: Path) -> None:
     [
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, GPTQ),
         ({"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq_v2"}, Quantization("gptq", bits=8)),
+        ({"quant_method": "gptq", "bits": 8, "format": "gptq_v2"}, Quantization("gptq", bits=8)),
         ({"quant_method": "awq", "bits": 4, "version": "GEMM"}, AWQ),
         ({"quant_method": "fp8", "weight_block_size": [64, 128]}, Quantization("fp8", block=(64, 128))),
         ({"quant_method": "fp8", "weight_block_size": None}, FP8),
@@ -199,6 +201,9 @@ def test_configs(section: dict[str, Any], found: Quantization) -> None:
     assert Quantization.from_config({"quantization_config": section}) == found
 
 
+PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+
+
 @pytest.mark.parametrize(
     ("section", "named"),
     [
@@ -207,7 +212,12 @@ def test_configs(section: dict[str, Any], found: Quantization) -> None:
         ({}, "None"),
         ({"quant_method": "gptq", "bits": 3}, "bits = 3"),
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "marlin"),
+        ({"quant_method": "gptq", "bits": 4, "format": "bitblas"}, "bitblas"),
+        ({"quant_method": "gptq", "bits": 4, "rotation": "hadamard"}, "hadamard"),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "gemv"),
+        ({"quant_method": "awq", "bits": 4, "format": "gemv_fast"}, "gemv_fast"),
+        ({**PACKED, "transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}, "rotated activations"),
+        ({**PACKED, "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
         ({"quant_method": "compressed-tensors", "format": "marlin-24"}, "marlin-24"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8"}, "W4A8"),
         ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, "mxfp4"),

@@ -49,6 +49,42 @@ def test_the_transformers_module_has_its_settings_in_its_own_folder(tmp_path: Pa
     assert Pooling.from_folder(tmp_path) == Pooling("mean", False, 9, True)
 
 
+def test_texts_are_cut_where_the_tokeniser_says_if_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 5}')
+    assert Pooling.from_folder(tmp_path).max_tokens == 5
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
+    assert Pooling.from_folder(tmp_path).max_tokens == 9
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": null}')
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+    assert Pooling.from_folder(tmp_path).max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "mode"),
+    [("mean", "mean"), ("cls", "cls"), ("lasttoken", "last"), (["mean"], "mean"), ("max", None), (["cls", "mean"], None)],
+)
+def test_poolings_by_name(entry: Any, mode: str | None, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": entry}))
+    if mode is not None:
+        assert Pooling.from_folder(tmp_path).mode == mode
+        return
+    with pytest.raises(FormatError, match="mean, cls and last are supported"):
+        Pooling.from_folder(tmp_path)
+
+
+def test_a_prompt_before_every_text_is_refused_by_name(tmp_path: Path) -> None:
+    """Prompts that are chosen by name change nothing, nor does an empty one."""
+    file = tmp_path / "config_sentence_transformers.json"
+    for plain in ({}, {"default_prompt_name": None}, {"default_prompt_name": "document"}):
+        file.write_text(json.dumps({"prompts": {"query": "query: ", "document": ""}, **plain}))
+        Pooling.from_folder(tmp_path)
+    file.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": "query"}))
+    with pytest.raises(InputError, match=r"default_prompt_name = 'query'[^§]*'query: '"):
+        Pooling.from_folder(tmp_path)
+
+
 def test_a_gguf_file_says_how_it_pools(tmp_path: Path) -> None:
     """As llama.cpp numbers it; where the file says nothing, the mean."""
 

@@ -184,8 +184,8 @@ GGUF_NAMES = {
 }  # fmt: skip
 # There are no GGUF files of these, GGUF knows no dynamic rope, and of several groups there each has a norm of its own.
 NO_GGUF = (
-    "bamba", "mamba2_groups", "rwkv7", "distilbert", "ministral", "modernbert", "opt", "opt_narrow", "qwen3_moe_mixed",
-    "qwen3_next_mixed", "llama_rope_dynamic",
+    "bamba", "falcon_first", "mamba2_groups", "rwkv7", "distilbert", "ministral", "modernbert", "opt", "opt_narrow",
+    "qwen3_moe_mixed", "qwen3_next_mixed", "llama_rope_dynamic",
 )  # fmt: skip
 # Rotated pairs are neighbours in GGUF files of these.
 NEIGHBOURS = ("granite", "llama", "mistral", "mixtral", "olmo", "smollm3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,20 @@ def test_a_bias_that_is_not_zero_is_unexpected(tmp_path: Path) -> None:
     q.save(folder / "model.safetensors", stored)
     with open_weights(folder) as weights, pytest.raises(MissingName, match=r"layers\.1\.mlp\.up_proj\.weight"):
         load_model_params(config_of(folder), weights)
+
+
+def test_experts_with_sorted_columns_are_refused_by_name(tmp_path: Path) -> None:
+    golden = Path(__file__).parent / "goldens" / "mixtral"
+    with open_weights(golden / "model.safetensors") as weights:
+        stored = {n: np.array(weights.array(n)) for n in weights.tensors}
+    shapes = {n.removesuffix(".weight"): a.shape for n, a in stored.items() if re.search(r"experts\.\d+\.w\d\.weight$", n)}
+    assert shapes
+    for layer, (n, k) in shapes.items():
+        del stored[f"{layer}.weight"]
+        stored |= {f"{layer}.{part}": a for part, a in q.gptq(n, k, group=32 if k % 64 else k // 2, act_order=True)[0].items()}
+    section = {"quant_method": "gptq", "bits": 4, "desc_act": True}
+    config = json.loads((golden / "config.json").read_text()) | {"quantization_config": section}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    q.save(tmp_path / "model.safetensors", stored)
+    with open_weights(tmp_path) as weights, pytest.raises(InputError, match=r"sorted by group.*experts\.0\.w"):
+        load_model_params(config_of(tmp_path), weights)

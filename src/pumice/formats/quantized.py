@@ -18,96 +18,16 @@ from numpy.typing import NDArray
 from pumice.core.blocks_group import pack_groups
 from pumice.core.dtypes import Codes, DType, ScaleType, grouped, i32, mxfp4
 from pumice.core.records import dataclass
-from pumice.errors import FormatError, InputError
+from pumice.errors import FormatError
+from pumice.formats.quantization import Quantization
 from pumice.formats.weights import Kind, TensorInfo, WeightFile, frozen, malformed, shown
 
 Array = NDArray[Any]
-METHODS = ("gptq", "awq", "mlx", "fp8", "compressed-tensors", "modelopt", "mxfp4")
-_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mixed-precision")
 # The column that each nibble of a word of AWQ's belongs to.
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 # Scales of activations and of the cache, and values that follow from others: no part of a weight.
 _ASIDE = ("input_scale", "input_global_scale", "input_zero_point", "activation_scale", "k_scale", "v_scale", "weight_shape")
 _DAMAGED = "the checkpoint is damaged, or of a format that its config does not name"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """What a config says about how its checkpoint is quantised; everything else shows in the shapes of the tensors.
-
-    `shift` is added to zero points; `block` are the rows and columns of a scale of fp8; `groups` are MLX's group sizes of
-    modules that differ from `group`.
-
-    >>> Quantization.from_config({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}})
-    Quantization(method='gptq', bits=4, group=0, shift=1, block=(128, 128), groups=())
-    >>> Quantization.from_config({}) is None
-    True
-    """
-
-    method: str
-    bits: int = 4
-    group: int = 0
-    shift: int = 0
-    block: tuple[int, int] = (128, 128)
-    groups: tuple[tuple[str, int], ...] = ()
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Quantization | None:
-        """From the contents of a config.json; None if it says nothing, an error that names a method that is not known."""
-        section = config.get("quantization_config")
-        if section is None and (section := config.get("quantization")) is None:
-            return None
-        if not isinstance(section, Mapping):
-            raise FormatError(f"config.json: the quantisation is no mapping but {type(section).__name__}")
-        # MLX names no method, and writes the section under both names.
-        method = section.get("quant_method", "mlx" if "group_size" in section and "bits" in section else None)
-        if method == "gptq":
-            form = section.get("checkpoint_format", "gptq")
-            _require("gptq's checkpoint_format", form, "gptq", "gptq_v2")
-            bits = _require("gptq's bits", section.get("bits"), 4, 8)
-            return cls("gptq", bits=bits, shift=1 if form == "gptq" else 0)
-        if method == "awq":
-            _require("awq's version", str(section.get("version", "gemm")).lower(), "gemm")
-            return cls("awq", bits=_require("awq's bits", section.get("bits", 4), 4))
-        if method == "mlx":
-            _require("MLX's mode", section.get("mode", "affine"), "affine")
-            nested = {k: v for k, v in section.items() if isinstance(v, Mapping)}
-            groups = tuple((name, _whole(v.get("group_size", section["group_size"]))) for name, v in nested.items())
-            return cls("mlx", group=_whole(section["group_size"]), groups=groups)
-        if method == "fp8":
-            block = section.get("weight_block_size") or (128, 128)
-            if not isinstance(block, list | tuple) or len(block) != 2:
-                raise FormatError(f"config.json: weight_block_size is {block!r:.60}, not two numbers")
-            return cls("fp8", block=(_whole(block[0]), _whole(block[1])))
-        if method == "compressed-tensors":
-            _require("compressed-tensors' format", section.get("format"), *_FORMATS)
-            return cls("compressed-tensors")
-        if method == "modelopt":
-            _require("modelopt's quant_algo", section.get("quant_algo"), "NVFP4", "FP8")
-            return cls("modelopt")
-        if method == "mxfp4":
-            return cls("mxfp4")
-        raise InputError(
-            f"config.json: weights quantised by {method!r:.60} are not supported",
-            hint="supported: " + " ".join(METHODS) + ", and GGUF files",
-            feature=method,
-        )
-
-
-def _require(what: str, value: Any, *allowed: Any) -> Any:
-    if value not in allowed:
-        raise InputError(
-            f"config.json: {what} = {value!r:.60} is not supported",
-            hint="supported: " + " ".join(map(str, allowed)),
-            feature=what,
-        )
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 31:
-        raise FormatError(f"config.json: a group size of {value!r:.60} in the quantisation")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +89,10 @@ class QuantizedWeights:
 
     def eight_bit_floats(self, name: str) -> tuple[str, Array] | None:
         return self._weights.eight_bit_floats(name)
+
+    def is_order(self, name: str) -> bool:
+        """Whether a tensor is no file's, but the order of a quantised layer's columns."""
+        return name in self._orders
 
     def is_spare(self, name: str) -> bool:
         """Whether a tensor is a bias of zeros, which some tools write for quantised layers that have none."""

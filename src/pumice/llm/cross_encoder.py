@@ -13,7 +13,7 @@ from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
 from pumice.errors import InputError
 from pumice.hooks import ReportErrors
-from pumice.llm.embed import text_settings
+from pumice.llm.embed import refuse_prompts, text_settings
 from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.llm.requests import number
@@ -72,15 +72,13 @@ class ScoringSettings:
     @staticmethod
     def from_folder(folder: Path, head: ClassifierHead) -> ScoringSettings:
         """By config.json and the other files next to the weights."""
+        refuse_prompts(folder)
         tokens = Fields(read_optional_json(folder / "tokenizer_config.json"), "tokenizer_config.json")
         names, side = tokens.texts("model_input_names"), tokens.text("truncation_side", "right")
         if side not in ("left", "right"):
             raise tokens.refuse(f"truncation_side = {side!r:.60}", "supported: left right")
-        text = text_settings(folder)
-        longest = tokens.get("model_max_length")  # 1e30 where the authors did not know
-        if text["max_tokens"] is None and isinstance(longest, int) and longest > 0:
-            text["max_tokens"] = longest
-        return ScoringSettings(_activation(folder, head), side=side, typed=not names or "token_type_ids" in names, **text)
+        typed = not names or "token_type_ids" in names
+        return ScoringSettings(_activation(folder, head), side=side, typed=typed, **text_settings(folder))
 
     def type_rows(self, cfg: ModelArchConfig) -> int:
         """How many token types the model tells apart; 0 where it is given none, as all tokens are of type 0 then."""

@@ -49,6 +49,7 @@ class Pooling:
     @staticmethod
     def from_folder(folder: Path) -> Pooling:
         """By the sentence-transformers files next to the weights; mean and normalised without them."""
+        refuse_prompts(folder)
         if not (folder / "modules.json").is_file():
             return Pooling(**text_settings(folder))
         mode, normalize, encoder = "mean", False, folder
@@ -113,7 +114,10 @@ def text_settings(folder: Path) -> dict[str, Any]:
     found = (read_optional_json(folder / f"sentence_{kind}_config.json") for kind in kinds)
     fields = Fields(next((settings for settings in found if settings), {}), f"the sentence-transformers settings of {folder}")
     longest = fields.get("max_seq_length")
+    if longest is None:
+        longest = Fields(read_optional_json(folder / "tokenizer_config.json"), "tokenizer_config.json").get("model_max_length")
     return {
+        # As large as 1e30 where the authors did not know.
         "max_tokens": longest if isinstance(longest, int) and longest > 0 else None,
         "lower_case": fields.flag("do_lower_case"),
     }
@@ -122,13 +126,23 @@ def text_settings(folder: Path) -> dict[str, Any]:
 def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
     chosen = [names.get(k, k) for k, v in config.items() if k.startswith("pooling_mode") and v is True]
-    if "pooling_mode" in config and isinstance(config["pooling_mode"], str):
-        chosen = [config["pooling_mode"]]
+    if (named := config.get("pooling_mode")) is not None:
+        # Newer versions of the library name it, or several.
+        chosen = ["last" if mode == "lasttoken" else str(mode) for mode in (named if isinstance(named, list) else [named])]
     if len(chosen) != 1 or chosen[0] not in names.values():
         raise FormatError(
             f"{folder} pools by {' and '.join(map(repr, chosen))[:200] or 'nothing'}", hint="mean, cls and last are supported"
         )
     return chosen[0]
+
+
+def refuse_prompts(folder: Path) -> None:
+    """A prompt that the library puts before every text unless told otherwise; those to be chosen by name are the caller's."""
+    fields = Fields(read_optional_json(folder / "config_sentence_transformers.json"), "config_sentence_transformers.json")
+    name, prompts = fields.text("default_prompt_name", ""), fields.section("prompts")
+    if name and prompts.get(name) != "":
+        hint = f"set it to null, and put the prompt before the texts: {prompts.get(name)!r:.200}"
+        raise fields.refuse(f"default_prompt_name = {name!r:.60}", hint)
 
 
 def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pooling) -> Callable[..., Tensor]:

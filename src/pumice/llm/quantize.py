@@ -32,6 +32,7 @@ from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.llm.bundle_model import refuse_bundle
 from pumice.llm.defaults import as_gguf, defaults_of_folder
 from pumice.models.config import ModelArchConfig
+from pumice.models.gguf_limits import limits
 from pumice.models.to_gguf import GgufTensor, to_gguf
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.gguf_export import export_tokenizer
@@ -47,9 +48,8 @@ TARGETS = (*(d.name for d in ENCODERS), "f16", "bf16", "f32")
 _QUANTIZATION_VERSION = 2
 _EDGES = ("token_embd.weight", "output.weight")
 # Matrices that are small or read one row at a time, and that other programs expect as floats.
-_TAPS = "shortconv.conv."
 _KEPT = ("position_embd.weight", "token_types.weight")
-_KEPT_PARTS = ("norm", "rope_", "ffn_gate_inp", "ssm_conv1d", _TAPS)
+_KEPT_PARTS = ("norm", "rope_", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv.")
 # What describes the source file and not the model.
 _DROPPED = ("general.alignment", "general.file_type", "general.quantization_version", "split.", "quantize.")
 
@@ -163,10 +163,13 @@ def quantize_model(
             raise InputError(
                 f"{path} is the model itself, or a part of it", hint="choose another name for the file to write", path=str(path)
             )
-        metadata, sources = _from_gguf(weights) if weights.kind == "gguf" else _from_folder(resolved.path, resolved.name, weights)
+        report = QuantizeReport(str(model), str(path), target.name)
+        if weights.kind == "gguf":
+            metadata, sources = _from_gguf(weights)
+        else:
+            metadata, sources = _from_folder(resolved.path, resolved.name, weights, report.notes)
         metadata["general.file_type"] = np.uint32(_FILE_TYPES[target])
         metadata["general.quantization_version"] = np.uint32(_QUANTIZATION_VERSION)
-        report = QuantizeReport(str(model), str(path), target.name)
         if any(s.source.is_quant for s in sources):
             report.notes.append("the source is quantised already: errors are against its values, and add to those it has")
         chosen = [choose_dtype(s.name, s.shape, s.kept, target, pure=pure) for s in sources]
@@ -239,18 +242,15 @@ def _stored(weights: WeightFile, info: TensorInfo) -> _SourceTensor:
     return _SourceTensor(info.name, info.shape, info.dtype, rows, info.dtype, raw)
 
 
-def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, Any], list[_SourceTensor]]:
+def _from_folder(path: Path, name: str, weights: WeightFile, notes: list[str]) -> tuple[dict[str, Any], list[_SourceTensor]]:
     folder = path if path.is_dir() else path.parent
     cfg = ModelArchConfig.from_hf(read_json(folder / "config.json"))
     pairs, tensors = to_gguf(cfg, weights)
-    called = name.rstrip("/").rsplit("/", 1)[-1]
-    # Readers know by the name that this family's special tokens take the space behind them along.
-    pairs["general.name"] = f"Phi-3 {called}" if cfg.model_type == "phi3" and "phi" not in called.lower() else called
-    pairs |= export_tokenizer(folder, cfg.vocab)
+    pairs |= export_tokenizer(folder, cfg.vocab, name.rstrip("/").rsplit("/", 1)[-1])
+    notes += limits(cfg, pairs, [t.name for t in tensors])
     pairs |= as_gguf(defaults_of_folder(folder))
-    # Norms, biases and the taps of convolutions become f32, which is what readers expect.
-    kept = [t.source if len(t.shape) > 1 and _TAPS not in t.name else dtypes.f32 for t in tensors]
-    return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, k) for t, k in zip(tensors, kept)]
+    # What is not converted becomes f32: other readers stop at taps and decays of fewer bits, and round what routers read.
+    return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, dtypes.f32) for t in tensors]
 
 
 @dataclass(slots=True)

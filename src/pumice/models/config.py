@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pumice.core.records import dataclass
 from pumice.errors import FormatError
-from pumice.formats.quantized import Quantization
+from pumice.formats.quantization import Quantization
 from pumice.formats.weights import TensorInfo
 
 ScalingKind = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope", "factors"]

@@ -265,6 +265,8 @@ def deepseek_entries(cfg: DeepseekConfig) -> dict[str, Any]:
     if cfg.rope is not None and cfg.rope.scaling.kind == "yarn":
         grown = math.sqrt(cfg.attention_scale * math.sqrt(cfg.head_dim))
         entries["rope.scaling.yarn_log_multiplier"] = (grown - 1) / math.log(cfg.rope.scaling.factor)
+        # Readers take the multiplier for all of the growth: a factor beside it would count twice.
+        entries["rope.scaling.attn_factor"] = None
     return entries
 
 

@@ -1,4 +1,7 @@
-"""Falcon: attention and MLP side by side behind one norm or one each, with fewer key heads, or one, in a fused projection."""
+"""Falcon: attention and MLP side by side behind one norm or one each, with fewer key heads, or one, in a fused projection.
+
+Its first models, such as falcon-rw-1b, have them one after the other, and ALiBi instead of a rope.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
-from pumice.models.attention import Attention, HeadwiseAttention
+from pumice.models.attention import Attention, HeadwiseAttention, alibi_slopes
 from pumice.models.blocks import Block, FeedForward, ParallelBlock, layer_norm, layer_norm_decoder
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
@@ -20,27 +23,32 @@ from pumice.models.rows import fused_rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FalconConfig(ModelArchConfig):
     two_norms: bool  # one for each branch
+    sequential: bool = False  # the MLP reads what attention has added to
+    alibi: bool = False  # instead of a rope
 
 
 def layers(cfg: FalconConfig) -> list[Block]:
     """Attention and an MLP side by side; GGUF files have all of q, then k, then v."""
     attention = HeadwiseAttention if cfg.source == "hf" else Attention
+    # The distances are added before the scores are scaled.
+    slopes = [slope * cfg.head_dim**-0.5 for slope in alibi_slopes(cfg.heads)] if cfg.alibi else None
 
     def block(layer: int, rope: Rope | None) -> Block:
-        mixer, ffn_norm = attention(cfg, layer, rope), layer_norm(cfg) if cfg.two_norms else None
-        return ParallelBlock(mixer, FeedForward(cfg), mixer_norm=layer_norm(cfg), ffn_norm=ffn_norm)
+        mixer, ffn_norm = attention(cfg, layer, rope, slopes=slopes), layer_norm(cfg) if cfg.two_norms else None
+        kind = Block if cfg.sequential else ParallelBlock
+        return kind(mixer, FeedForward(cfg), mixer_norm=layer_norm(cfg), ffn_norm=ffn_norm)
 
     return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
 
 
 def read_hf(c: Fields) -> FalconConfig:
-    c.refuse_if("alibi")
-    if not c.flag("parallel_attn", True):
-        raise c.refuse("falcon with parallel_attn = false")
     heads, hidden = c.whole("num_attention_heads"), c.whole("n_embed", c.whole("hidden_size"))
     grouped = c.flag("new_decoder_architecture")
     several = c.whole("num_kv_heads", heads) if grouped else heads
-    bias, head_dim = c.flag("bias"), max(hidden // heads, 1)
+    bias, head_dim, alibi = c.flag("bias"), max(hidden // heads, 1), c.flag("alibi")
+    # The newer models are side by side, whatever this says.
+    sequential = not grouped and not c.flag("parallel_attn", True)
+    norms = c.whole("num_ln_in_parallel_attn", 2) if grouped else 1
     c = c.with_defaults(intermediate_size=c.whole("ffn_hidden_size", 4 * hidden))
     return hf.decoder_config(
         c,
@@ -55,8 +63,10 @@ def read_hf(c: Fields) -> FalconConfig:
         qkv_bias=bias,
         out_bias=bias,
         mlp_bias=bias,
-        rope=hf.rope_config(c, head_dim),
-        two_norms=c.whole("num_ln_in_parallel_attn", 2 if grouped else 1) == 2,
+        rope=None if alibi else hf.rope_config(c, head_dim),
+        two_norms=sequential or norms == 2,
+        sequential=sequential,
+        alibi=alibi,
         tie_embeddings=c.flag("tie_word_embeddings", True),
     )
 
@@ -76,13 +86,16 @@ _INNER = {
 
 def _names(cfg: FalconConfig) -> TensorNames:
     """The only norm has another name than each of two has; in GGUF files the first of two is that of the MLP."""
-    norms = {"mixer_norm": "ln_attn", "ffn_norm": "ln_mlp"} if cfg.two_norms else {"mixer_norm": "input_layernorm"}
+    side_by_side = cfg.two_norms and not cfg.sequential
+    norms = {"mixer_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+    if side_by_side:
+        norms = {"mixer_norm": "ln_attn", "ffn_norm": "ln_mlp"}
     return TensorNames(
         {"embed": "word_embeddings", "norm": "ln_f"},
         {**_INNER, **norms},
         layer="h.{}.",
         prefixes=("transformer.", ""),
-        gguf={"mixer_norm": ("attn_norm_2",), "ffn_norm": ("attn_norm",)} if cfg.two_norms else {},
+        gguf={"mixer_norm": ("attn_norm_2",), "ffn_norm": ("attn_norm",)} if side_by_side else {},
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.core.fields import Fields
-from pumice.formats.quantized import Quantization
+from pumice.formats.quantization import Quantization
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.blocks import Block

@@ -13,7 +13,7 @@ from pumice import nn
 from pumice.core.dims import product
 from pumice.core.fields import Fields
 from pumice.errors import FormatError
-from pumice.formats.quantized import Quantization
+from pumice.formats.quantization import Quantization
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.attention import LayerContext

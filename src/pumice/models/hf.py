@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pumice.core.fields import MOST_LAYERS, Fields
-from pumice.formats.quantized import Quantization
+from pumice.formats.quantization import Quantization
 from pumice.models.config import Config, ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
 
 _ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh", "relu"]] = {

@@ -212,6 +212,14 @@ def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]
     names = [name for name in weights.tensors if name not in used and not ignorable.fullmatch(name)]
     if isinstance(weights, QuantizedWeights):
         names = [name for name in names if not weights.is_spare(name)]
+        sorted_columns = [name.removesuffix(".order") for name in names if weights.is_order(name)]
+        if sorted_columns:
+            raise InputError(
+                f"{weights.path.name}: the columns of {len(sorted_columns)} quantised layers are sorted by group, which is not "
+                f"supported where they are experts or tables: {_listed(sorted_columns)}",
+                hint="take a checkpoint that was quantised without act-order (desc_act: false)",
+                names=sorted_columns,
+            )
     if names:
         raise UnknownName(
             f"{weights.path.name} holds {len(names)} tensors that the model {cfg.model_type!r} does not have: {_listed(names)}",

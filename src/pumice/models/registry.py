@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pumice.core.fields import Fields
 from pumice.errors import InputError, PluginError, UnknownName
+from pumice.formats.quantization import Quantization
 from pumice.formats.weights import TensorInfo
 from pumice.models.arch import Architecture as Architecture
 from pumice.models.arch import CausalArchitecture as CausalArchitecture
@@ -60,7 +62,10 @@ def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
     fields = Fields(config, "config.json")
     name = fields.text("model_type")
     architecture = get_architecture(name)
-    return _checked(name, architecture, architecture.read_hf(fields.filled(architecture.defaults)))
+    cfg = architecture.read_hf(fields.filled(architecture.defaults))
+    if cfg.quantization is None:
+        cfg = replace(cfg, quantization=Quantization.from_config(config))
+    return _checked(name, architecture, cfg)
 
 
 def read_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:

@@ -16,6 +16,7 @@ from pumice.core.dtypes import DType, dtype, f32
 from pumice.errors import InputError, UnknownName
 from pumice.formats.weights import TensorInfo, WeightFile
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
+from pumice.models.gguf_limits import OUTPUT_NEEDED
 from pumice.models.load import load_model_params
 from pumice.models.params import ParamDef
 from pumice.models.registry import get_architecture
@@ -68,8 +69,11 @@ def to_gguf(cfg: ModelArchConfig, weights: WeightFile) -> tuple[dict[str, Any], 
             hint="start from the checkpoint before it was quantised",
         )
     metadata, tensors = _metadata(cfg), [*_tensors(cfg, weights), *_rope_tensors(cfg.rope)]
-    infos = {t.name: TensorInfo(t.name, f32, t.shape) for t in tensors}
     name = _NAMES[cfg.model_type]
+    if cfg.tie_embeddings and name in OUTPUT_NEEDED:
+        table = next(t for t in tensors if t.name == "token_embd.weight")
+        tensors.append(dataclasses.replace(table, name="output.weight"))
+    infos = {t.name: TensorInfo(t.name, f32, t.shape) for t in tensors}
     try:
         lost = sorted(_differences(_expected(cfg), ModelArchConfig.from_gguf(metadata, infos)))
     except InputError as error:
@@ -210,6 +214,7 @@ def _expected(cfg: ModelArchConfig) -> ModelArchConfig:
     return dataclasses.replace(
         cfg,
         source="gguf",
+        tie_embeddings=cfg.tie_embeddings and _NAMES[cfg.model_type] not in OUTPUT_NEEDED,
         model_type=_READ_AS.get(cfg.model_type, cfg.model_type),
         rope=rope,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ _PROBES = (
 )
 # The names that other programs know best come first; equal ways of splitting have several.
 _COMMON = ("gpt-2", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o", "deepseek-v3", "deepseek-llm", "deepseek-coder", "olmo")
+_PHI_3 = re.compile("(phi)-?3", re.IGNORECASE)
+_PHI_3_TOKENS = ("</s>", "<unk>", "<s>", "<|endoftext|>")
 _UNREACHED = -1e6  # the score of pieces that no merge makes
 
 
-def export_tokenizer(folder: Path, rows: int) -> dict[str, Any]:
+def export_tokenizer(folder: Path, rows: int, called: str = "") -> dict[str, Any]:
     """The `tokenizer.*` key-values for a model of `rows` tokens; what GGUF cannot hold, or would read otherwise, is refused.
+
+    With them comes `general.name`, the name it is `called` by as near as can be: some readers go by it.
 
     >>> export_tokenizer(Path("nowhere"), 100)
     Traceback (most recent call last):
@@ -42,15 +47,32 @@ def export_tokenizer(folder: Path, rows: int) -> dict[str, Any]:
       hint: ...
     """
     source = _TokenizerSource(folder, rows)
-    wrong = "its way of splitting text has no name in GGUF files"
+    wrong = []
     for kind in source.byte_level() if source.parts.kind == "byte-level" else source.sentencepiece():
-        pairs = {f"tokenizer.ggml.{key}": value for key, value in (*kind.items(), *source.shared().items())}
-        again = Tokenizer.from_gguf(pairs)
-        differing = next((t for t in source.probes() if again.encode(t) != source.tokenizer.encode(t)), None)
-        if differing is None:
-            return {**pairs, **source.turn_ends(again), **_templates(folder)}
-        wrong = f"a reader of the file would split {differing[:40]!r} otherwise"
-    raise _refused(wrong)
+        described = {f"tokenizer.ggml.{key}": value for key, value in (*kind.items(), *source.shared().items())}
+        for name in _names(called, kind["model"], described["tokenizer.ggml.tokens"]):
+            pairs = {"general.name": name, **described}
+            again = Tokenizer.from_gguf(pairs)
+            differing = next((t for t in source.probes() if again.encode(t) != source.tokenizer.encode(t)), None)
+            if differing is None:
+                return {**pairs, **source.turn_ends(again), **_templates(folder)}
+            wrong.append(f"a reader of the file would split {differing[:40]!r} otherwise")
+    # What is most usual was tried first.
+    raise _refused(wrong[0] if wrong else "its way of splitting text has no name in GGUF files")
+
+
+def _names(called: str, kind: str, tokens: Collection[str]) -> Iterator[str]:
+    """Names for the file: by one with Phi 3 in it readers know that special tokens take the space behind them along.
+
+    They do not open a file of such a name that lacks some of these tokens.
+
+    >>> list(_names("my-phi3", "gpt2", ["a"])), list(_names("mine", "llama", _PHI_3_TOKENS))
+    (['my-phi 3'], ['mine', 'Phi-3 mine'])
+    """
+    plain = _PHI_3.sub(r"\1 3", called)
+    yield plain
+    if kind == "llama" and set(_PHI_3_TOKENS) <= set(tokens):
+        yield called if plain != called else f"Phi-3 {called}"
 
 
 class _TokenizerSource:
@@ -73,9 +95,10 @@ class _TokenizerSource:
     def probes(self) -> Iterator[str]:
         """Texts on which a reader of the file must agree."""
         yield from _PROBES
-        # Special tokens amid text, which may take the spaces around them along.
-        names = [self.tokenizer.token_text(i) for i in sorted(self.parts.special_ids)]
-        yield " ".join(f"{name} word{name}" for name in names[:64])
+        # Added tokens amid text, which may take the spaces around them along or be found as whole words only.
+        special = sorted(self.parts.special_ids)
+        for ids in (special, sorted(self.parts.added.keys() - set(special))):
+            yield " ".join(f"{name} word{name}" for name in map(self.tokenizer.token_text, ids[:64]))
 
     def byte_level(self) -> Iterator[dict[str, Any]]:
         """What is particular to byte-level BPE, if there is a name for its way of splitting."""
