@@ -187,7 +187,7 @@ class BlockReader:
         for plane in self._layout.planes:
             bits = plane.of(k)
             if self._in_bytes:
-                found = self._four_rows(bits.byte)
+                found = self._load(self._moved, bits.byte, 4)
                 break
             assert self._unit(bits.byte) == (bits.byte, 4), f"four codes from {k} on are not in one word"
             key = -1 - bits.byte
@@ -198,18 +198,6 @@ class BlockReader:
             at += plane.width
         self._codes[k] = found
         return found
-
-    def _four_rows(self, byte: int) -> Any:
-        """Four bytes that are not side by side as those of each lane."""
-        kind, rows = ir.VectorType(_BYTE, self.lanes), []
-        for i in range(4):
-            at = self._at(self._moved, (byte + i) * LANES, 1)
-            rows.append(self._builder.load(pointer(self._builder, at, kind)))
-            rows[-1].align = 1
-        order = [row * self.lanes + lane for lane in range(self.lanes) for row in range(4)]
-        every = joined(self._builder, rows)
-        mixed = self._builder.shuffle_vector(every, every, ir.Constant(ir.VectorType(_WORD, 4 * self.lanes), order))
-        return self._builder.bitcast(mixed, ir.VectorType(_WORD, self.lanes))
 
     def _signed_four(self, k: int) -> Any:
         """The same as signed bytes of what they stand for."""

@@ -1,7 +1,7 @@
 """LLVM code that turns the codes of a block of 32 rows into whole bytes, for formats of which a byte holds no code of its own.
 
-Rows of a grid are looked up one after the other, eight numbers at a time, which then change places: what was a word of each row
-of weights becomes a byte of all of them. Digits to the base 3 are taken off all rows at once.
+Four neighbours are a word of each row, as dot products of bytes take them. Rows of a grid are looked up one after the other,
+eight numbers at a time. Digits to the base 3 are taken off all rows at once.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Any
 
 from llvmlite import ir
 
-from pumice.backends.host.native.codegen.lanes import call_named, pointer
+from pumice.backends.host.native.codegen.lanes import call_named, joined, pointer
 from pumice.backends.host.native.sizes import LANES
 from pumice.core.block_formats import BitField, Bits, BlockLayout, GridCodes, Trits
 from pumice.core.grids import Grid, grid_rows
 
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _BYTES, _SHORTS = ir.VectorType(_BYTE, LANES), ir.VectorType(_SHORT, LANES)
+_FOURS = ir.VectorType(_BYTE, 4 * LANES)
 # Elements for which the loop over a block has code of its own: every field begins a new byte there.
 _PERIOD = 32
-_EIGHT = 8
+_FOUR, _EIGHT = 4, 8
 
 
 def unpacked_codes(builder: Any, layout: BlockLayout, w: Any) -> Any:
-    """The address of a block's codes as bytes, [elements, LANES], in memory of the kernel's own."""
+    """The address of a block's codes as bytes, [elements / 4, LANES, 4], in memory of the kernel's own."""
     codes = _memory(builder, layout.elements * LANES)
     if layout.grid is not None:
         _emit_grid(builder, layout.grid, layout.elements, w, codes)
@@ -77,15 +78,26 @@ def _store(builder: Any, value: Any, address: Any) -> None:
 
 def _emit_trits(builder: Any, trits: Trits, w: Any, codes: Any) -> None:
     def put(i: Any) -> None:
-        at = builder.mul(i, _LONG(LANES))
-        rest = _load(builder, builder.add(builder.add(w, _LONG(trits.start * LANES)), at), _BYTES)
+        at = builder.mul(i, _LONG(_FOUR * LANES))
+        start = builder.add(builder.add(w, _LONG(trits.start * LANES)), at)
+        rests = [_load(builder, builder.add(start, _LONG(k * LANES)), _BYTES) for k in range(_FOUR)]
         for n in range(trits.digits):
-            # The second byte of three times as much: 1 from a third of 256 on, 2 from two thirds on.
-            steps = [builder.zext(builder.icmp_unsigned(">=", rest, _all(least)), _BYTES) for least in (86, 171)]
-            _store(builder, builder.add(*steps), builder.add(builder.add(codes, _LONG(n * trits.run * LANES)), at))
-            rest = builder.add(rest, builder.add(rest, rest))
+            found = []
+            for k, rest in enumerate(rests):
+                # The second byte of three times as much: 1 from a third of 256 on, 2 from two thirds on.
+                steps = [builder.zext(builder.icmp_unsigned(">=", rest, _all(least)), _BYTES) for least in (86, 171)]
+                found.append(builder.add(*steps))
+                rests[k] = builder.add(rest, builder.add(rest, rest))
+            _store(builder, _side_by_side(builder, found), builder.add(builder.add(codes, _LONG(n * trits.run * LANES)), at))
 
-    _count_to(builder, trits.run, put)
+    _count_to(builder, trits.run // _FOUR, put)
+
+
+def _side_by_side(builder: Any, four: list[Any]) -> Any:
+    """Four bytes of all rows as a word of each."""
+    every = joined(builder, four)
+    order = [k * LANES + row for row in range(LANES) for k in range(_FOUR)]
+    return builder.shuffle_vector(every, every, ir.Constant(ir.VectorType(_WORD, len(order)), order))
 
 
 # --- rows of a grid ---
@@ -132,19 +144,14 @@ def _eight_function(builder: Any, codes: GridCodes) -> Any:
     made.attributes.add("nounwind")
     inner = ir.IRBuilder(made.append_basic_block())
     index, signs, out = made.args
-    table, found = _table(inner, grid), _memory(inner, LANES * _EIGHT)
-    for part in range(_EIGHT // grid.width):
-        begin = inner.add(index, _LONG(part * LANES * 2))
-        _look_up(inner, table, grid.width, begin, inner.add(found, _LONG(part * grid.width)))
-    rows = _turned(inner, [_load(inner, inner.add(found, _LONG(j * LANES)), _BYTES) for j in range(_EIGHT)])
-    bits = _load(inner, signs, _BYTES)
+    words, bits = _looked_up(inner, grid, index), _load(inner, signs, _BYTES)
     if codes.signs is not None:
-        rows = _signed(inner, rows, _even(inner, bits) if codes.signs.width == 7 else bits)
+        found = _signed(inner, words, _even(inner, bits) if codes.signs.width == 7 else bits)
     else:
-        offset = inner.sub(_all(1), inner.add(bits, bits))
-        rows = [inner.add(row, offset) for row in rows]
-    for j, row in enumerate(rows):
-        _store(inner, row, inner.add(out, _LONG(j * LANES)))
+        offset = _in_every_byte(inner, inner.sub(_all(1), inner.add(bits, bits)))
+        found = [inner.add(four, offset) for four in words]
+    for i, four in enumerate(found):
+        _store(inner, four, inner.add(out, _LONG(i * _FOUR * LANES)))
     inner.ret_void()
     return made
 
@@ -174,29 +181,31 @@ def _together(builder: Any, places: Sequence[tuple[Any, Bits]], kind: Any) -> An
     return found
 
 
-def _look_up(builder: Any, table: Any, width: int, index: Any, found: Any) -> None:
-    """The rows of the grid by the numbers at `index`, written eight bytes apart."""
-    kind, at_once = ir.IntType(8 * width), 8
+def _looked_up(builder: Any, grid: Grid, index: Any) -> list[Any]:
+    """Eight numbers of each row of weights as two words, from the rows of the grid by the numbers at `index`."""
+    table, kind = _table(builder, grid), ir.IntType(8 * grid.width)
+    parts = []
+    for first in range(0, _EIGHT // grid.width * LANES, LANES):
+        found = ir.Constant(ir.VectorType(kind, LANES), ir.Undefined)
+        for lane in range(LANES):
+            # Four numbers are loaded at once: they have been written just before, and to read each would take longer.
+            if lane % _FOUR == 0:
+                four = _load(builder, builder.add(index, _LONG(2 * (first + lane))), _LONG)
+            row = builder.and_(builder.lshr(four, _LONG(16 * (lane % _FOUR))), _LONG(0xFFFF))
+            numbers = _load(builder, builder.add(table, builder.mul(row, _LONG(grid.width))), kind)
+            found = builder.insert_element(found, numbers, _WORD(lane))
+        parts.append(found)
+    if grid.width == _EIGHT:
+        both = builder.bitcast(parts[0], ir.VectorType(_WORD, 2 * LANES))
+        orders = (ir.Constant(ir.VectorType(_WORD, LANES), list(range(half, 2 * LANES, 2))) for half in range(2))
+        parts = [builder.shuffle_vector(both, both, order) for order in orders]
+    return [builder.bitcast(part, _FOURS) for part in parts]
 
-    def put(i: Any) -> None:
-        for lane in range(at_once):
-            n = builder.add(builder.mul(i, _LONG(at_once)), _LONG(lane))
-            row = builder.zext(_load(builder, builder.add(index, builder.mul(n, _LONG(2))), _SHORT), _LONG)
-            numbers = _load(builder, builder.add(table, builder.mul(row, _LONG(width))), kind)
-            _store(builder, numbers, builder.add(found, builder.mul(n, _LONG(_EIGHT))))
 
-    _count_to(builder, LANES // at_once, put)
-
-
-def _turned(builder: Any, rows: list[Any]) -> list[Any]:
-    """LANES words of eight bytes each as eight vectors: the first byte of all words, the second, and so on."""
-    riffles = [[i // 2 + first + LANES * (i % 2) for i in range(LANES)] for first in (0, LANES // 2)]
-    orders = [ir.Constant(ir.VectorType(_WORD, LANES), riffle) for riffle in riffles]
-    # Each round riffles the first and the second part of all bytes like a deck of cards: a byte's number, eight times its
-    # word's plus its own, moves by a bit. After five the word is last.
-    for _ in range(5):
-        rows = [builder.shuffle_vector(rows[i], rows[i + 4], order) for i in range(4) for order in orders]
-    return rows
+def _in_every_byte(builder: Any, values: Any) -> Any:
+    """A byte of each row in all four of its word."""
+    order = ir.Constant(ir.VectorType(_WORD, _FOUR * LANES), [row for row in range(LANES) for _ in range(_FOUR)])
+    return builder.shuffle_vector(values, values, order)
 
 
 def _even(builder: Any, signs: Any) -> Any:
@@ -205,11 +214,11 @@ def _even(builder: Any, signs: Any) -> Any:
     return builder.or_(signs, builder.shl(odd, _all(7)))
 
 
-def _signed(builder: Any, rows: list[Any], signs: Any) -> list[Any]:
+def _signed(builder: Any, words: list[Any], signs: Any) -> list[Any]:
     """The numbers of which the bits of `signs` are set, negated."""
-    found = []
-    for j, row in enumerate(rows):
-        is_set = builder.icmp_unsigned("!=", builder.and_(signs, _all(1 << j)), _all(0))
-        less = builder.sext(is_set, _BYTES)
-        found.append(builder.sub(builder.xor(row, less), less))
+    every, found = _in_every_byte(builder, signs), []
+    for i, four in enumerate(words):
+        own = ir.Constant(_FOURS, [1 << (_FOUR * i + k) for k in range(_FOUR)] * LANES)
+        is_set = builder.icmp_unsigned("!=", builder.and_(every, own), _all(0, _FOURS))
+        found.append(builder.select(is_set, builder.sub(_all(0, _FOURS), four), four))
     return found
