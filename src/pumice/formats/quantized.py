@@ -6,11 +6,9 @@ Nothing is rounded: the packed weight holds the file's own codes and scales.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from pumice.core.dtypes import Codes, DType, ScaleType, grouped, i32, mxfp4
 from pumice.core.records import dataclass
 from pumice.errors import FormatError
 from pumice.formats.quantization import Quantization
-from pumice.formats.weights import Kind, TensorInfo, WeightFile, frozen, malformed, shown
+from pumice.formats.weights import TensorInfo, WeightFile, WrappedWeights, frozen, malformed, shown
 
 Array = NDArray[Any]
 # The column that each nibble of a word of AWQ's belongs to.
@@ -41,7 +39,7 @@ class _QuantizedWeight:
     order: Array | None = None
 
 
-class QuantizedWeights:
+class QuantizedWeights(WrappedWeights):
     """A weight file in which `X.weight` stands for all tensors that hold the quantised weight of X.
 
     Where the columns of a weight are sorted by group (GPTQ's act-order), `X.order` says which column of the activations
@@ -49,7 +47,6 @@ class QuantizedWeights:
     """
 
     def __init__(self, weights: WeightFile, quantization: Quantization) -> None:
-        self._weights = weights
         self._modules = dict(_READERS[quantization.method](_LayerReader(weights, quantization)))
         self._orders = {f"{name}.order": m.order for name, m in self._modules.items() if m.order is not None}
         taken = {part for m in self._modules.values() for part in m.parts}
@@ -58,37 +55,14 @@ class QuantizedWeights:
         plain = {n: info for n, info in weights.tensors.items() if n not in taken and n not in aside}
         packed = {f"{p}.weight": TensorInfo(f"{p}.weight", m.dtype, m.shape) for p, m in self._modules.items()}
         orders = {name: TensorInfo(name, i32, order.shape) for name, order in self._orders.items()}
-        self._tensors = {**plain, **packed, **orders}
-
-    @property
-    def kind(self) -> Kind:
-        return self._weights.kind
-
-    @property
-    def path(self) -> Path:
-        return self._weights.path
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return self._weights.paths
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self._weights.metadata
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]:
-        return self._tensors
+        super().__init__(weights, {**plain, **packed, **orders})
 
     def array(self, name: str) -> Array:
         """The tensor; packed weights are assembled on access."""
         if name in self._orders:
             return frozen(self._orders[name])
         module = self._modules.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
-        return self._weights.array(name) if module is None else frozen(module.make(module.dtype))
-
-    def eight_bit_floats(self, name: str) -> tuple[str, Array] | None:
-        return self._weights.eight_bit_floats(name)
+        return super().array(name) if module is None else frozen(module.make(module.dtype))
 
     def is_order(self, name: str) -> bool:
         """Whether a tensor is no file's, but the order of a quantised layer's columns."""
@@ -98,18 +72,6 @@ class QuantizedWeights:
         """Whether a tensor is a bias of zeros, which some tools write for quantised layers that have none."""
         layer = name.removesuffix(".bias")
         return layer != name and layer in self._modules and not np.any(self._weights.array(name))
-
-    def release(self) -> None:
-        self._weights.release()
-
-    def close(self) -> None:
-        self._weights.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 class _LayerReader:

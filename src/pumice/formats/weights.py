@@ -311,3 +311,23 @@ class Shards(OpenFile):
     def close(self) -> None:
         super().close()
         self._home.clear()
+
+
+class WrappedWeights(OpenFile):
+    """Base of weight files that present the tensors of another one under other names, or in other forms."""
+
+    def __init__(self, weights: WeightFile, tensors: Mapping[str, TensorInfo]) -> None:
+        self._weights, self.tensors = weights, tensors
+        self.kind, self.path, self.paths, self.metadata = weights.kind, weights.path, weights.paths, weights.metadata
+
+    def array(self, name: str) -> NDArray[Any]:
+        return self._weights.array(name)
+
+    def eight_bit_floats(self, name: str) -> tuple[str, NDArray[Any]] | None:
+        return self._weights.eight_bit_floats(name)
+
+    def release(self) -> None:
+        self._weights.release()
+
+    def close(self) -> None:
+        self._weights.close()

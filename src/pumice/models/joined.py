@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from numpy.typing import NDArray
 
 from pumice.errors import ShapeError
-from pumice.formats.weights import Kind, TensorInfo, WeightFile, shown
+from pumice.formats.weights import TensorInfo, WeightFile, WrappedWeights, shown
 from pumice.models.params import ParamDef
 
 # The name of a matrix of each expert in most files, {} is its number; and Mixtral's.
@@ -54,40 +52,16 @@ def _parts(name: str, count: int, weights: WeightFile) -> Iterator[tuple[str, _P
         yield name.format(i), (joined, (i,) if rows is None else (i, rows))
 
 
-class PartedExperts:
+class PartedExperts(WrappedWeights):
     """A weight file whose joined tensors are left out, and parts of them, by name, are there instead."""
 
     def __init__(self, weights: WeightFile, parts: Mapping[str, _Part]) -> None:
-        self._weights, self._parts = weights, parts
+        self._parts = parts
         joined = {name for name, _ in parts.values()}
         plain = {name: info for name, info in weights.tensors.items() if name not in joined}
-        self._tensors = plain | {name: self._info(name) for name in parts}
-
-    def _info(self, name: str) -> TensorInfo:
-        joined, part = self._parts[name]
-        info = self._weights.tensors[joined]
-        cut = [len(range(size)[at]) for size, at in zip(info.shape, part, strict=False) if isinstance(at, slice)]
-        return TensorInfo(name, info.dtype, (*cut, *info.shape[len(part) :]))
-
-    @property
-    def kind(self) -> Kind:
-        return self._weights.kind
-
-    @property
-    def path(self) -> Path:
-        return self._weights.path
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return self._weights.paths
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self._weights.metadata
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]:
-        return self._tensors
+        super().__init__(
+            weights, plain | {name: _part_info(name, weights.tensors[whole], part) for name, (whole, part) in parts.items()}
+        )
 
     def array(self, name: str) -> NDArray[Any]:
         """The tensor, or a view on the part of one."""
@@ -99,14 +73,8 @@ class PartedExperts:
         joined, part = self._parts.get(name, (name, ()))
         return None if part else self._weights.eight_bit_floats(joined)
 
-    def release(self) -> None:
-        self._weights.release()
 
-    def close(self) -> None:
-        self._weights.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+def _part_info(name: str, whole: TensorInfo, part: tuple[int | slice, ...]) -> TensorInfo:
+    """What is known of a part of a tensor."""
+    cut = [len(range(size)[at]) for size, at in zip(whole.shape, part, strict=False) if isinstance(at, slice)]
+    return TensorInfo(name, whole.dtype, (*cut, *whole.shape[len(part) :]))
