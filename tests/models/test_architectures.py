@@ -41,6 +41,7 @@ class MemoryFile(OpenFile):
 
     def __init__(self, kind: Any, arrays: Mapping[str, Array]) -> None:
         self.kind, self.path, self.metadata, self._arrays = kind, Path("memory"), {}, dict(arrays)
+        self.paths = (self.path,)
         self.tensors = {n: TensorInfo(n, dtypes.dtype(a.dtype), a.shape) for n, a in arrays.items()}
 
     def array(self, name: str) -> Array:

@@ -233,6 +233,7 @@ class OpenFile:
 
     kind: Kind
     path: Path
+    paths: tuple[Path, ...]
     metadata: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
     _file: MappedFile

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.core.fields import Fields
-from pumice.formats.quantization import Quantization
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.blocks import Block
@@ -26,7 +25,7 @@ def layers(cfg: GemmaConfig) -> list[Block]:
 
 def read_hf(c: Fields) -> GemmaConfig:
     # Checkpoints with a vision tower keep the language model's entries apart, and only those that are not the defaults.
-    # What concerns the whole checkpoint, tied embeddings and quantisation, stays with the outer one.
+    # Whether embeddings are tied is said beside them.
     whole = c
     c = c.section("text_config").filled(_DEFAULTS) if c.has("text_config") else c
     c.refuse_if("attn_logit_softcapping")
@@ -40,11 +39,7 @@ def read_hf(c: Fields) -> GemmaConfig:
             c, head_dim, layers="sliding_attention", theta_name="rope_local_base_freq", theta=1e4, scaled=False
         ),
         windows=hf.windows(c, hf.window_size(c), [(i + 1) % pattern != 0 for i in range(hf.layer_count(c))]),
-        **common_hf(c)
-        | {
-            "tie_embeddings": whole.flag("tie_word_embeddings", True),
-            "quantization": Quantization.from_config(whole.values),
-        },
+        **common_hf(c) | {"tie_embeddings": whole.flag("tie_word_embeddings", True)},
     )
 
 

@@ -13,7 +13,6 @@ from pumice import nn
 from pumice.core.dims import product
 from pumice.core.fields import Fields
 from pumice.errors import FormatError
-from pumice.formats.quantization import Quantization
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.attention import LayerContext
@@ -271,7 +270,6 @@ def read_hf(c: Fields) -> Gemma3nConfig:
         ),
         windows=hf.windows(c, hf.window_size(c), [(i + 1) % 5 != 0 for i in range(count)]),
         tie_embeddings=whole.flag("tie_word_embeddings", True),
-        quantization=Quantization.from_config(whole.values),
         attention_scale=1.0,
         logits_softcap=softcap(c, "final_logit_softcapping"),
         streams=c.whole("altup_num_inputs", least=2),

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pumice.core.fields import MOST_LAYERS, Fields
-from pumice.formats.quantization import Quantization
 from pumice.models.config import Config, ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
 
 _ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh", "relu"]] = {
@@ -65,7 +64,6 @@ def decoder_config(c: Fields, model_type: str, made: type[Config] = ModelArchCon
         "rope": rope,
         "windows": (None,) * layers,
         "tie_embeddings": c.flag("tie_word_embeddings"),
-        "quantization": Quantization.from_config(c.values),
     }
     return made(**{**given, **changes})
 

@@ -63,9 +63,7 @@ def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
     name = fields.text("model_type")
     architecture = get_architecture(name)
     cfg = architecture.read_hf(fields.filled(architecture.defaults))
-    if cfg.quantization is None:
-        cfg = replace(cfg, quantization=Quantization.from_config(config))
-    return _checked(name, architecture, cfg)
+    return replace(_checked(name, architecture, cfg), quantization=Quantization.from_config(config))
 
 
 def read_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:
