@@ -105,19 +105,11 @@ def test_a_cancelled_call_ends_soon(tmp_path: Path) -> None:
     with_host(lambda: ModelHost(language_spec(folder, context=LONG_CONTEXT), SOON), work)
 
 
-def yield_cores(host: ModelHost) -> None:
-    """Lets this process have a core before the worker, whose answers could else be at their end on a busy machine when read."""
-    assert host.worker is not None
-    for thread in Path(f"/proc/{host.worker.pid}/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
-
-
 def test_a_killed_worker_is_restarted(tmp_path: Path) -> None:
     """Answers that had begun end with an error that says so; calls that waited are answered by the next worker."""
 
     async def work(host: ModelHost) -> None:
         wanted = await text_of(host.submit("generate", ask()))
-        yield_cores(host)
         running = [host.submit("generate", ask(max_tokens=LONG_CONTEXT - 200, ignore_eos=True)) for _ in range(4)]
         for call in running:
             while (await call.events.get())["ev"] != "piece":

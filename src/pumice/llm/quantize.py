@@ -163,13 +163,12 @@ def quantize_model(
             raise InputError(
                 f"{path} is the model itself, or a part of it", hint="choose another name for the file to write", path=str(path)
             )
-        report = QuantizeReport(str(model), str(path), target.name)
-        if weights.kind == "gguf":
-            metadata, sources = _from_gguf(weights)
-        else:
-            metadata, sources = _from_folder(resolved.path, resolved.name, weights, report.notes)
+        metadata, sources, notes = (
+            _from_gguf(weights) if weights.kind == "gguf" else _from_folder(resolved.path, resolved.name, weights)
+        )
         metadata["general.file_type"] = np.uint32(_FILE_TYPES[target])
         metadata["general.quantization_version"] = np.uint32(_QUANTIZATION_VERSION)
+        report = QuantizeReport(str(model), str(path), target.name, notes=notes)
         if any(s.source.is_quant for s in sources):
             report.notes.append("the source is quantised already: errors are against its values, and add to those it has")
         chosen = [choose_dtype(s.name, s.shape, s.kept, target, pure=pure) for s in sources]
@@ -223,10 +222,14 @@ class _SourceTensor(GgufTensor):
     raw: Callable[[int, int], NDArray[Any]] | None = None
 
 
-def _from_gguf(weights: WeightFile) -> tuple[dict[str, Any], list[_SourceTensor]]:
+# A model's metadata, its tensors, and what is to be said of them.
+_Source = tuple[dict[str, Any], list[_SourceTensor], list[str]]
+
+
+def _from_gguf(weights: WeightFile) -> _Source:
     assert isinstance(weights.metadata, Metadata)
     pairs = {k: v for k, v in typed_pairs(weights.metadata).items() if not k.startswith(_DROPPED)}
-    return pairs, [_stored(weights, info) for info in weights.tensors.values()]
+    return pairs, [_stored(weights, info) for info in weights.tensors.values()], []
 
 
 def _stored(weights: WeightFile, info: TensorInfo) -> _SourceTensor:
@@ -242,15 +245,15 @@ def _stored(weights: WeightFile, info: TensorInfo) -> _SourceTensor:
     return _SourceTensor(info.name, info.shape, info.dtype, rows, info.dtype, raw)
 
 
-def _from_folder(path: Path, name: str, weights: WeightFile, notes: list[str]) -> tuple[dict[str, Any], list[_SourceTensor]]:
+def _from_folder(path: Path, name: str, weights: WeightFile) -> _Source:
     folder = path if path.is_dir() else path.parent
     cfg = ModelArchConfig.from_hf(read_json(folder / "config.json"))
     pairs, tensors = to_gguf(cfg, weights)
     pairs |= export_tokenizer(folder, cfg.vocab, name.rstrip("/").rsplit("/", 1)[-1])
-    notes += limits(cfg, pairs, [t.name for t in tensors])
+    notes = limits(cfg, pairs, [t.name for t in tensors])
     pairs |= as_gguf(defaults_of_folder(folder))
     # What is not converted becomes f32: other readers stop at taps and decays of fewer bits, and round what routers read.
-    return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, dtypes.f32) for t in tensors]
+    return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, dtypes.f32) for t in tensors], notes
 
 
 @dataclass(slots=True)

@@ -94,6 +94,7 @@ class _TextContext(cpu.CPUContext):
         # and to ask the typing context's as well, which the compiler does once a function, takes longer than the rest.
         if not self._registries:
             super().refresh()  # type: ignore[no-untyped-call]
+            return
         for known in tuple(self._registries):
             self.install_registry(known)  # type: ignore[no-untyped-call]
 

@@ -18,10 +18,10 @@ from pumice.core.grids import Grid, grid_rows
 
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _BYTES, _SHORTS = ir.VectorType(_BYTE, LANES), ir.VectorType(_SHORT, LANES)
-_FOURS = ir.VectorType(_BYTE, 4 * LANES)
 # Elements for which the loop over a block has code of its own: every field begins a new byte there.
 _PERIOD = 32
 _FOUR, _EIGHT = 4, 8
+_FOURS = ir.VectorType(_BYTE, _FOUR * LANES)
 
 
 def unpacked_codes(builder: Any, layout: BlockLayout, w: Any) -> Any:
