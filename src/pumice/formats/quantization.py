@@ -81,9 +81,10 @@ class Quantization:
 
 def _require(what: str, value: Any, *allowed: Any) -> Any:
     if value not in allowed:
+        known = " ".join(str(a) for a in allowed if a is not None)
         raise InputError(
             f"config.json: {what} = {value!r:.60} is not supported",
-            hint="supported: " + " ".join(map(str, allowed)),
+            hint=f"supported: {known}" if known else "take a checkpoint that was quantised without it",
             feature=what,
         )
     return value
